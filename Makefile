@@ -1,0 +1,38 @@
+# Two commands on a fresh clone do everything: `make run` and `make test`.
+VENV   := .venv
+BIN    := $(VENV)/bin
+PYTHON ?= python3
+STAMP  := $(VENV)/.installed
+
+.PHONY: run test test-fast check format wheel clean
+
+run: $(STAMP)  ## train DeepCCG, ER and SGD online on the embedded digits, and compare them
+	$(BIN)/deepccg run --method deepccg,er,sgd --dataset digits --seeds 0-2 --out runs/
+
+test: $(STAMP)  ## everything, in parallel
+	$(BIN)/pytest -n auto --dist worksteal
+
+test-fast: $(STAMP)  ## the inner loop
+	$(BIN)/pytest -n auto --dist worksteal -m "not slow"
+
+check: $(STAMP)  ## lint, format, types, layers, doctests
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/pytest --doctest-modules src/deepccg --doctest-glob='*.md' README.md docs
+
+format: $(STAMP)  ## let ruff fix and format
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+wheel: $(STAMP)  ## build the wheel into dist/
+	$(BIN)/python -m build --wheel
+
+clean:  ## remove the environment and everything built
+	rm -rf $(VENV) build dist runs .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $(STAMP)

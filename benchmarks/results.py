@@ -1,0 +1,166 @@
+"""Write docs/results.md and its figures from the records in benchmarks/records.
+
+Nothing is computed here but means and standard errors: the numbers are those of the records, which
+`deepccg run` wrote. The commands that make them stand in docs/results.md.
+
+Usage: python benchmarks/results.py
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+
+from deepccg.records import Estimate, Evaluation, aggregate, find_runs, summary
+from deepccg.report import percent, plot_accuracy_over_time, plot_comparison
+
+HERE = Path(__file__).parent
+DOCS = HERE.parent / "docs"
+LABELS = {
+    ("deepccg", "default"): "DeepCCG, `default`",
+    ("deepccg", "paper"): "DeepCCG, `paper`",
+    ("deepccg", "as-printed"): "DeepCCG, `as-printed`",
+    ("er", "default"): "ER-reservoir",
+    ("sgd", "default"): "SGD",
+}
+PAPER_ROWS = {"deepccg": "DeepCCG", "er": "ER-reservoir", "sgd": "SGD"}
+Key = tuple[str, str, str, str, str]  # data set, stream, scenario, method, preset
+Runs = dict[Key, dict[int, list[Evaluation]]]
+
+
+def load_runs(directory: Path) -> Runs:
+    """Evaluations of all finished test runs by what was run, then by seed."""
+    runs: Runs = defaultdict(dict)
+    for each in find_runs([directory]):
+        config = each.config()
+        if not each.finished or "validation" in config["evaluation"]:
+            continue
+        key = (
+            config["dataset"],
+            config["stream"]["kind"],
+            config["scenario"],
+            config["method"]["name"],
+            config["preset"],
+        )
+        runs[key][config["seed"]] = each.evaluations()
+    return runs
+
+
+def paper_number(key: Key, tables: dict) -> tuple[float, float] | None:
+    """The paper's mean and standard error, in percent."""
+    dataset, stream, scenario, method, _ = key
+    column = tables["columns"].index(f"{dataset}/{stream}")
+    row = tables["table1"][f"{scenario}-incremental"].get(PAPER_ROWS[method])
+    return None if row is None else tuple(row[column])
+
+
+def estimates(runs: dict[int, list[Evaluation]]) -> dict[str, Estimate | None]:
+    return aggregate([summary(runs[seed]) for seed in sorted(runs)])
+
+
+def result_table(runs: Runs, dataset: str, stream: str, tables: dict) -> str:
+    """Both scenarios side by side, each from its own runs."""
+    lines = [
+        "| Method | Task-incremental | paper | Class-incremental | paper | seeds |",
+        "|---|---:|---:|---:|---:|---:|",
+    ]
+    for (method, preset), label in LABELS.items():
+        cells, seeds = [], []
+        for scenario in ("task", "class"):
+            key = (dataset, stream, scenario, method, preset)
+            paper = paper_number(key, tables)
+            ours = estimates(runs[key])[f"{scenario}_accuracy"] if key in runs else None
+            cells += [percent(ours), f"{paper[0]:.1f} ± {paper[1]:.1f}" if paper else "-"]
+            seeds.append(str(len(runs.get(key, {}))))
+        if seeds != ["0", "0"]:
+            shown = seeds[0] if seeds[0] == seeds[1] else "/".join(seeds)
+            lines.append(f"| {label} | {' | '.join(cells)} | {shown} |")
+    return "\n".join(lines)
+
+
+def paired_leads(runs: Runs, dataset: str, stream: str) -> str:
+    """DeepCCG's `default` minus ER on the same seeds."""
+    parts = []
+    for scenario in ("task", "class"):
+        ours = runs.get((dataset, stream, scenario, "deepccg", "default"), {})
+        er = runs.get((dataset, stream, scenario, "er", "default"), {})
+        seeds = sorted(ours.keys() & er.keys())
+        if not seeds:
+            continue
+        name = f"{scenario}_accuracy"
+        leads = [100 * (summary(ours[s])[name] - summary(er[s])[name]) for s in seeds]
+        each = ", ".join(f"{lead:+.1f}" for lead in leads)
+        parts.append(f"{scenario}-incremental {sum(leads) / len(leads):+.1f} points ({each})")
+    return "Lead of `default` over ER on paired seeds: " + "; ".join(parts) + "."
+
+
+def forgetting_table(runs: Runs, dataset: str, stream: str) -> str:
+    """What scoring after every task tells beyond the final accuracy."""
+    lines = [
+        "| Method, scenario | forgetting | backward transfer | anytime accuracy |",
+        "|---|---:|---:|---:|",
+    ]
+    for scenario in ("task", "class"):
+        for (method, preset), label in LABELS.items():
+            key = (dataset, stream, scenario, method, preset)
+            if key not in runs:
+                continue
+            found = estimates(runs[key])
+            names = ("forgetting", "backward_transfer", "anytime_accuracy")
+            cells = [percent(found[f"{scenario}_{name}"]) for name in names]
+            if cells[0] != "-":
+                lines.append(f"| {label}, {scenario} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def draw(runs: Runs, tables: dict) -> None:
+    """The README's picture and the comparison with the paper."""
+    curves = {}
+    for (method, preset), label in LABELS.items():
+        found = runs.get(("cifar10", "disjoint", "class", method, preset), {})
+        plain = label.replace(", `default`", "").replace("`", "")
+        if found and all(len(evaluations) > 1 for evaluations in found.values()):
+            curves[plain] = [found[seed] for seed in sorted(found)]
+    plot_accuracy_over_time(curves, DOCS / "images" / "cifar10-disjoint-class.png")
+    for scenario in ("task", "class"):
+        rows = {}
+        for (method, preset), label in LABELS.items():
+            key = ("cifar10", "disjoint", scenario, method, preset)
+            if key in runs:
+                paper = paper_number(key, tables)
+                ours = estimates(runs[key])[f"{scenario}_accuracy"]
+                fractions = (paper[0] / 100, paper[1] / 100) if paper else None
+                rows[label.replace("`", "")] = (ours, fractions)
+        plot_comparison(
+            rows,
+            DOCS / "images" / f"cifar10-disjoint-{scenario}-paper.png",
+            title=f"CIFAR-10, disjoint, {scenario}-incremental",
+        )
+
+
+def filled(template: str, runs: Runs, tables: dict) -> str:
+    """The template with each {{table DATASET STREAM}}, {{leads ...}}, {{forgetting ...}} filled."""
+    makers = {
+        "table": lambda d, s: result_table(runs, d, s, tables),
+        "leads": lambda d, s: paired_leads(runs, d, s),
+        "forgetting": lambda d, s: forgetting_table(runs, d, s),
+    }
+    lines: Iterable[str] = template.splitlines()
+    return "\n".join(
+        makers[words[0]](*words[1:])
+        if line.startswith("{{") and (words := line.strip("{}").split())
+        else line
+        for line in lines
+    )
+
+
+def main() -> None:
+    runs = load_runs(HERE / "records")
+    tables = json.loads((HERE / "paper_tables.json").read_text(encoding="utf-8"))
+    template = (HERE / "results.template.md").read_text(encoding="utf-8")
+    (DOCS / "results.md").write_text(filled(template, runs, tables) + "\n", encoding="utf-8")
+    draw(runs, tables)
+
+
+if __name__ == "__main__":
+    main()

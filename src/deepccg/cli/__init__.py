@@ -1,0 +1,48 @@
+"""The command line: parse, call one function, print.
+
+Commands import what they need when they run, so that ``--help`` answers at once.
+"""
+
+import os
+import sys
+
+import typer
+
+from deepccg.cli.predict import predict
+from deepccg.cli.run import run
+from deepccg.cli.show import data, methods, stream, version
+
+app = typer.Typer(
+    name="deepccg",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    help="Learn a classifier online from a changing stream. "
+    "Try: `deepccg run --method deepccg,er,sgd --dataset digits --seeds 0-2`",
+)
+for command in (run, methods, data, stream, predict, version):
+    app.command()(command)
+
+
+@app.callback()
+def options(
+    debug: bool = typer.Option(False, "--debug", help="Show the traceback of an error."),
+) -> None:
+    """Options of every command."""
+    if debug:
+        os.environ["DEEPCCG_DEBUG"] = "1"
+
+
+def main() -> None:
+    """Run the program; an error a user can act on is one line and exit status 2."""
+    try:
+        app()
+    except (ValueError, RuntimeError) as error:
+        from deepccg.core import DeepCCGError
+        from deepccg.records import RecordError
+
+        if os.environ.get("DEEPCCG_DEBUG") or not isinstance(error, DeepCCGError | RecordError):
+            raise
+        typer.secho(f"Error: {error}", fg=typer.colors.RED, err=True)
+        sys.exit(2)

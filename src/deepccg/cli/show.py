@@ -1,0 +1,133 @@
+"""Commands that show what there is: methods, data sets, streams, the version."""
+
+import inspect
+import platform
+from importlib.metadata import version as package_version
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.markdown import Markdown
+from rich.table import Table
+from rich.text import Text
+
+
+def methods(
+    name: Annotated[str | None, typer.Argument(help="A method, to see its fields.")] = None,
+) -> None:
+    """List the methods, or one method's fields, defaults, their meaning and its paper.
+
+    **Example:** `deepccg methods deepccg`
+    """
+    from deepccg.experiment import learner_class
+    from deepccg.methods import METHODS
+
+    console = Console()
+    if name is None:
+        table = Table(box=box.SIMPLE_HEAD)
+        table.add_column("Method", no_wrap=True)
+        table.add_column("What it does")
+        for each, cls in METHODS.items():
+            table.add_row(each, Text((inspect.getdoc(cls) or "").splitlines()[0]))
+        console.print(table)
+        console.print("`deepccg methods NAME` shows a method's fields.", markup=False)
+        return
+    cls = learner_class(name)
+    console.print(Markdown(inspect.getdoc(cls) or ""))
+    table = Table("Field", "Default", "Meaning", box=box.SIMPLE_HEAD)
+    for field, about in cls.Config.model_fields.items():
+        table.add_row(field, Text(str(about.default)), Text(about.description or ""))
+    console.print(table)
+    console.print("Set one with --set method.FIELD=VALUE.", markup=False)
+
+
+def data() -> None:
+    """List the data sets, where they come from, and where they are cached.
+
+    **Example:** `deepccg data`
+    """
+    from deepccg.streams import available, default_cache_dir
+
+    table = Table(box=box.SIMPLE_HEAD, caption=f"Cache: {default_cache_dir()}")
+    for title in ("Name", "Classes", "Image", "Train / test", "From", "Cached"):
+        table.add_column(title, overflow="fold")
+    for info in available():
+        table.add_row(
+            info.name,
+            str(info.classes),
+            "x".join(str(size) for size in info.image_shape),
+            f"{info.train:,} / {info.test:,}",
+            Text(info.source),
+            "yes" if info.cached_at else "no",
+        )
+    console = Console()
+    console.print(table)
+    console.print(
+        "Further: hf:owner/name for an image-classification data set of the Hugging Face hub,\n"
+        "or the path of a folder with one folder of images per class.",
+        markup=False,
+    )
+
+
+def stream(
+    dataset: Annotated[str, typer.Option(help="As in `deepccg run`.")] = "digits",
+    stream: Annotated[str, typer.Option(help="disjoint or shifting-window.")] = "disjoint",
+    classes_per_task: Annotated[
+        int | None, typer.Option(help="Classes per task, or the window's length.")
+    ] = None,
+    examples_per_class: Annotated[int, typer.Option(help="At most so many of each class.")] = 500,
+    batch_size: Annotated[int, typer.Option(help="Examples per batch.")] = 10,
+    seed: Annotated[int, typer.Option(help="Class order and examples.")] = 0,
+    data_dir: Annotated[Path | None, typer.Option(help="Where the data lies.")] = None,
+    png: Annotated[Path, typer.Option(help="Where the picture goes.")] = Path("stream.png"),
+) -> None:
+    """Print and draw which classes arrive when.
+
+    **Example:** `deepccg stream --dataset digits --stream shifting-window --png window.png`
+    """
+    import numpy as np
+
+    from deepccg.report import StreamTask, plot_stream, stream_table
+    from deepccg.streams import build_stream, default_classes_per_task, load_dataset
+
+    loaded = load_dataset(dataset, data_dir=data_dir)
+    built = build_stream(
+        stream,
+        loaded.train,
+        classes_per_task=classes_per_task or default_classes_per_task(loaded.n_classes),
+        examples_per_class=examples_per_class,
+        batch_size=batch_size,
+        seed=seed,
+    )
+    names = [loaded.class_names[c] for c in built.classes]
+    row = {label: place for place, label in enumerate(built.classes)}
+    presence = np.zeros((len(names), len(built)), dtype=np.int64)
+    sizes: dict[int, int] = {}
+    for step in range(len(built)):
+        for label in loaded.train.y[built.indices(step)].tolist():
+            presence[row[label], step] += 1
+        task = built.task_of(step)
+        sizes[task.id] = sizes.get(task.id, 0) + len(built.indices(step))
+    tasks = [
+        StreamTask(tuple(loaded.class_names[c] for c in task.classes), sizes[task.id])
+        for task in built.tasks
+    ]
+    starts = np.cumsum([task.examples for task in tasks])[:-1].tolist()
+    title = f"{loaded.name}, {stream}, seed {seed}"
+    console = Console()
+    console.print(stream_table(tasks, title=title))
+    plot_stream(presence, names, png, boundaries=starts, title=title)
+    console.print(f"Drawn in {png}", highlight=False)
+
+
+def version() -> None:
+    """Print the versions of deepccg, Python and torch.
+
+    **Example:** `deepccg version`
+    """
+    typer.echo(
+        f"deepccg {package_version('deepccg')} "
+        f"(Python {platform.python_version()}, torch {package_version('torch')})"
+    )

@@ -1,0 +1,86 @@
+"""The contract every method obeys."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from deepccg.core.config import Config as MethodConfig
+from deepccg.core.types import Batch, State, StepInfo, Task
+
+
+class Learner(ABC):
+    """A classifier that learns online, one batch at a time, and can be asked at any moment.
+
+    A learner owns its network, its optimiser, its memory and its random generator. Classes need
+    no declaration: outputs are added in order of first appearance.
+
+    Args:
+        network: The embedding, ``[B, ...] -> [B, D]``, with an integer attribute ``dim`` = D.
+        config: The method's own fields; ``None`` takes their defaults.
+        memory: How many examples may be stored, in total.
+        classes: Labels known in advance, if any; their outputs exist from the start.
+        seed: Seeds the learner's private generator.
+    """
+
+    Config: ClassVar[type[MethodConfig]]
+
+    @abstractmethod
+    def __init__(
+        self,
+        network: nn.Module,
+        config: MethodConfig | None = None,
+        *,
+        memory: int = 0,
+        classes: Sequence[int] = (),
+        seed: int = 0,
+    ) -> None: ...
+
+    @property
+    @abstractmethod
+    def classes(self) -> tuple[int, ...]:
+        """The label of each output column, in order of first appearance."""
+
+    @abstractmethod
+    def learn(self, batch: Batch) -> StepInfo:
+        """Take exactly one online step. The batch is not modified."""
+
+    @abstractmethod
+    def predict_logits(self, x: Tensor, task: Task | None = None) -> Tensor:
+        """Scores ``[B, C]``, -inf outside the allowed classes, without side effects.
+
+        Columns are ``columns(task)``. ``task=None`` allows all classes seen; a task allows those
+        of its classes that have been seen. If none of them has evidence yet the prediction is
+        uniform over the allowed classes; with no class at all it is an ``InputError``. A method
+        that cannot predict without a task raises ``TaskRequired``.
+        """
+
+    @abstractmethod
+    def state_dict(self) -> State:
+        """Everything the next step depends on: network, memory, counters, generator."""
+
+    @abstractmethod
+    def load_state_dict(self, state: State) -> None:
+        """Continue from ``state`` bit for bit, or raise ``StateMismatch`` and change nothing."""
+
+    def columns(self, task: Task | None = None) -> tuple[int, ...]:
+        """Labels of the columns of ``predict_logits``: ``classes``, then what only a task names."""
+        known = self.classes
+        if task is None:
+            return known
+        return known + tuple(c for c in task.classes if c not in known)
+
+    def predict_logits_each(self, x: Tensor, tasks: Sequence[Task | None]) -> list[Tensor]:
+        """``predict_logits`` under several tasks. Methods that can, embed ``x`` only once."""
+        return [self.predict_logits(x, task) for task in tasks]
+
+    def predict_proba(self, x: Tensor, task: Task | None = None) -> Tensor:
+        """Class probabilities ``[B, C]`` over ``columns(task)``."""
+        return torch.softmax(self.predict_logits(x, task), dim=1)
+
+    def predict(self, x: Tensor, task: Task | None = None) -> Tensor:
+        """The most probable label of each example, ``[B]``."""
+        best = self.predict_logits(x, task).argmax(dim=1)
+        return torch.tensor(self.columns(task), dtype=torch.int64)[best.cpu()]

@@ -1,0 +1,98 @@
+"""The values that flow: a stream hands out batches, a learner hands back what it did."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from deepccg.core.errors import InputError
+
+
+@dataclass(frozen=True)
+class Task:
+    """What an example of this task can be: its classes, by label.
+
+    Args:
+        id: Names the task. A learner that needs boundaries sees the id change.
+        classes: Labels an example of the task can have.
+        batches: How many batches the task has, where that is known.
+
+    >>> Task(id=0, classes=(3, 7))
+    Task(id=0, classes=(3, 7), batches=None)
+    """
+
+    id: int
+    classes: tuple[int, ...]
+    batches: int | None = None
+
+    def __post_init__(self) -> None:
+        if not self.classes:
+            raise InputError(f"task {self.id} has no classes: name at least one")
+        if len(set(self.classes)) != len(self.classes):
+            raise InputError(f"task {self.id} names a class twice: {self.classes}")
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One online step's data.
+
+    Args:
+        x: ``[B, ...]``: uint8 images ``[B, C, H, W]`` or float vectors ``[B, F]``.
+        y: ``[B]`` int64 labels.
+        task: Where the examples come from; ``None`` means one open task of all classes seen.
+    """
+
+    x: Tensor
+    y: Tensor
+    task: Task | None = None
+
+    def __post_init__(self) -> None:
+        if self.x.ndim < 2 or self.y.ndim != 1 or len(self.x) != len(self.y):
+            raise InputError(
+                f"a batch needs x of shape [B, ...] and y of shape [B]; "
+                f"got {list(self.x.shape)} and {list(self.y.shape)}"
+            )
+        if len(self.y) == 0:
+            raise InputError("a batch needs at least one example")
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+
+@dataclass(frozen=True)
+class TestSet:
+    """Held-out images and the tasks they are scored under.
+
+    The images of a task are those whose label is one of its classes; with overlapping tasks one
+    image belongs to several and is scored under each task's mask.
+    """
+
+    __test__: ClassVar[bool] = False  # not a test case, whatever pytest reads into the name
+
+    x: Tensor
+    y: Tensor
+    tasks: tuple[Task, ...]
+
+
+@dataclass(frozen=True)
+class StepInfo:
+    """What one step has to tell; nothing here is needed by the next step.
+
+    Args:
+        loss: The loss that was stepped on; 0 if the step had no term.
+        replayed: How many stored examples were replayed.
+        extra: Further scalars, by name.
+    """
+
+    loss: float
+    replayed: int = 0
+    extra: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class State:
+    """A saved part: tensors, and everything else as plain JSON values."""
+
+    tensors: dict[str, Tensor]
+    meta: dict[str, Any]

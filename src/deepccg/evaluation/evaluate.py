@@ -1,0 +1,140 @@
+"""Scoring a learner on held-out images.
+
+One pass serves both scenarios and all tasks: each image is embedded once, and the predictions
+under every task's mask are read off the same embedding. Images are visited class by class in
+order of arrival, so that a chunk holds few classes and needs few masks, even where 96 windows
+overlap.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from statistics import fmean
+
+import torch
+from torch import Tensor
+
+from deepccg.core import Diverged, InputError, Learner, Task, TaskRequired, TestSet
+from deepccg.records import ClassScore, Evaluation, TaskScore
+
+
+def evaluate(
+    learner: Learner,
+    test: TestSet,
+    *,
+    step: int,
+    examples: int,
+    task: int,
+    final: bool,
+    tasks_met: int | None = None,
+    of_images: int | None = None,
+    chunk: int = 500,
+) -> Evaluation:
+    """Score ``learner`` on the test images of the tasks met so far, without changing it.
+
+    Args:
+        learner: What to score.
+        test: Images, labels, and the stream's tasks in order of arrival.
+        step: Batches learned so far.
+        examples: Examples learned so far.
+        task: Place in the stream of the task of the last batch learned.
+        final: Whether the stream is at its end.
+        tasks_met: How many tasks have been met; ``None`` means those up to ``task``.
+        of_images: Size of the whole test set if ``test`` is a part of it; ``None``: it is not.
+        chunk: How many images are classified at once.
+    """
+    met = test.tasks[: task + 1 if tasks_met is None else tasks_met]
+    if not 0 <= task < len(met):
+        raise InputError(f"task {task} is not among the {len(met)} tasks met of the test set")
+    if chunk < 1:
+        raise InputError(f"a chunk needs at least one image, not {chunk}")
+    order = _visiting_order(test.y, met)
+    images = Counter(test.y[order].tolist())
+    for place, each in enumerate(met):
+        if not any(images[label] for label in each.classes):
+            raise InputError(f"task {place} has no test images: give some, or raise their cap")
+    try:
+        unmasked, *masked = _correct(learner, test, order, (None, *met), chunk)
+    except TaskRequired:
+        unmasked, masked = None, _correct(learner, test, order, met, chunk)
+    return Evaluation(
+        step=step,
+        examples=examples,
+        task=task,
+        final=final,
+        images=images.total(),
+        of_images=len(test.y) if of_images is None else of_images,
+        tasks=_task_scores(met, images, masked, unmasked),
+        classes=_class_scores(met, images, masked, unmasked),
+    )
+
+
+def _visiting_order(y: Tensor, met: Sequence[Task]) -> Tensor:
+    """Indices of the images of the tasks met, class by class in order of arrival."""
+    labels = dict.fromkeys(label for task in met for label in task.classes)
+    return torch.cat([(y == label).nonzero().flatten() for label in labels])
+
+
+@torch.no_grad()  # not inference_mode: what a learner caches here may meet autograd later
+def _correct(
+    learner: Learner, test: TestSet, order: Tensor, masks: Sequence[Task | None], chunk: int
+) -> list[Counter[int]]:
+    """For each mask, how many of its images are classified correctly, by label."""
+    correct: list[Counter[int]] = [Counter() for _ in masks]
+    for start in range(0, len(order), chunk):
+        indices = order[start : start + chunk]
+        x, y = test.x[indices], test.y[indices].cpu()
+        labels = set(y.tolist())
+        needed = [i for i, mask in enumerate(masks) if mask is None or labels & set(mask.classes)]
+        tasks = [masks[i] for i in needed]
+        for i, logits in zip(needed, learner.predict_logits_each(x, tasks), strict=True):
+            predicted = _labels(logits, learner.columns(masks[i]))
+            correct[i].update(y[predicted == y].tolist())
+    return correct
+
+
+def _labels(logits: Tensor, columns: Sequence[int]) -> Tensor:
+    """The label with the highest score, the first of equals, ``[B]``."""
+    if logits.isnan().any():
+        raise Diverged("the learner's scores are not numbers: lower its learning rate")
+    return torch.tensor(columns)[logits.argmax(dim=1).cpu()]
+
+
+def _task_scores(
+    met: Sequence[Task],
+    images: Counter[int],
+    masked: Sequence[Counter[int]],
+    unmasked: Counter[int] | None,
+) -> tuple[TaskScore, ...]:
+    return tuple(
+        TaskScore(
+            task=place,
+            classes=task.classes,
+            images=sum(images[label] for label in task.classes),
+            task_correct=sum(correct[label] for label in task.classes),
+            class_correct=None
+            if unmasked is None
+            else sum(unmasked[label] for label in task.classes),
+        )
+        for place, (task, correct) in enumerate(zip(met, masked, strict=True))
+    )
+
+
+def _class_scores(
+    met: Sequence[Task],
+    images: Counter[int],
+    masked: Sequence[Counter[int]],
+    unmasked: Counter[int] | None,
+) -> tuple[ClassScore, ...]:
+    correct_under = {label: list[int]() for label in images}
+    for task, correct in zip(met, masked, strict=True):
+        for label in images.keys() & set(task.classes):
+            correct_under[label].append(correct[label])
+    return tuple(
+        ClassScore(
+            label=label,
+            images=images[label],
+            class_correct=None if unmasked is None else unmasked[label],
+            task_correct=fmean(correct_under[label]),
+        )
+        for label in images
+    )

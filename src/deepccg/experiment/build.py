@@ -1,0 +1,144 @@
+"""From settings to a complete configuration, and from that to stream, test set and learner."""
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from deepccg.core import InputError, Learner, TestSet
+from deepccg.experiment.config import RunConfig, validated
+from deepccg.experiment.presets import merged, preset_settings
+from deepccg.methods import METHODS
+from deepccg.networks import build_network
+from deepccg.streams import (
+    Dataset,
+    Stream,
+    build_stream,
+    cap_per_class,
+    default_classes_per_task,
+    hold_out,
+    make_test_set,
+)
+
+
+@dataclass(frozen=True)
+class Material:
+    """The data side of a run."""
+
+    stream: Stream
+    test: TestSet
+    of_images: int
+    class_names: tuple[str, ...]
+    shape: tuple[int, ...]
+
+
+def learner_class(name: str) -> type[Learner]:
+    """The class behind a method's name: one of ``METHODS``, or ``package.module:Class``."""
+    if name in METHODS:
+        return METHODS[name]
+    module_name, colon, class_name = name.partition(":")
+    if not colon:
+        raise InputError(
+            f"unknown method {name!r}: choose one of {', '.join(METHODS)}, or package.module:Class"
+        )
+    try:
+        found = importlib.import_module(module_name)
+        for part in class_name.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError) as error:
+        raise InputError(f"cannot import method {name}: {error}") from None
+    if not (isinstance(found, type) and issubclass(found, Learner)):
+        raise InputError(f"{name} is not a subclass of deepccg.Learner")
+    return found
+
+
+def resolve(settings: Mapping[str, Any], learner: type[Learner] | None = None) -> RunConfig:
+    """A complete configuration: the user's settings over the preset's over the defaults.
+
+    Args:
+        settings: Nested, or with dotted keys such as ``method.selector``.
+        learner: A class of the user's own, instead of a method's name.
+    """
+    given = nested(settings)
+    if learner is not None:
+        name = f"{learner.__module__}:{learner.__qualname__}"
+        given = merged(given, {"method": {"name": name}})
+    outline = validated(RunConfig, given)
+    key = {
+        "preset": outline.preset,
+        "method": outline.method.name,
+        "dataset": outline.dataset,
+        "stream": outline.stream.kind,
+        "scenario": outline.scenario,
+    }
+    preset = preset_settings(key)
+    if "memory" in given or "memory_per_class" in given:
+        preset = {k: v for k, v in preset.items() if k not in ("memory", "memory_per_class")}
+    config = validated(RunConfig, merged(preset, given))
+    if config.memory is not None and config.memory_per_class is not None:
+        raise InputError("give memory (in total) or memory_per_class, not both")
+    fields_class = (learner or learner_class(config.method.name)).Config
+    fields = validated(fields_class, config.method.fields, "method")
+    method = {"name": config.method.name, **fields.model_dump(mode="json")}
+    complete = merged(config.model_dump(mode="json"), {"method": method})
+    return validated(RunConfig, complete)
+
+
+def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Dotted keys become tables, and a bare method name ``{"name": ...}``.
+
+    >>> nested({"method": "er", "method.lr": 0.2, "seed": 1})
+    {'method': {'name': 'er', 'lr': 0.2}, 'seed': 1}
+    """
+    result: dict[str, Any] = {}
+    for key, value in settings.items():
+        if value is None:
+            continue
+        table = {"name": value} if key == "method" and isinstance(value, str) else value
+        if key == "stream" and isinstance(value, str):
+            table = {"kind": value}
+        for part in reversed(key.split(".")[1:]):
+            table = {part: table}
+        result = merged(result, {key.split(".")[0]: table})
+    return result
+
+
+def build_material(config: RunConfig, data: Dataset) -> Material:
+    """The stream a run reads and the images it is scored on.
+
+    With ``evaluation.validation`` those images are held out of the training data, and the test
+    part is never opened.
+    """
+    train = data.train
+    if config.evaluation.validation is not None:
+        capped = cap_per_class(train, config.stream.examples_per_class, config.seed)
+        train, scored = hold_out(capped, config.evaluation.validation, config.seed)
+    stream = build_stream(
+        config.stream.kind,
+        train,
+        classes_per_task=config.stream.classes_per_task or default_classes_per_task(data.n_classes),
+        examples_per_class=config.stream.examples_per_class,
+        batch_size=config.stream.batch_size,
+        seed=config.seed,
+    )
+    if config.evaluation.validation is None:
+        scored = data.test
+    test = make_test_set(scored, stream.tasks, config.evaluation.images, config.seed)
+    return Material(stream, test, len(scored), data.class_names, tuple(train.x.shape[1:]))
+
+
+def build_learner(
+    config: RunConfig, shape: tuple[int, ...], classes: tuple[int, ...], learner: type[Learner]
+) -> Learner:
+    """A fresh learner for inputs of ``shape``; ``classes`` in order of arrival."""
+    try:
+        device = torch.device(config.device)
+        network = build_network(config.network, shape, config.seed).to(device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(f"device {config.device!r} cannot be used: {reason}") from None
+    fields = validated(learner.Config, config.method.fields, "method")
+    budget = config.budget(len(classes))
+    return learner(network, fields, memory=budget, classes=classes, seed=config.seed)

@@ -1,0 +1,122 @@
+"""What a run is: every setting, typed, defaulted and documented."""
+
+import difflib
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, ValidationError
+
+from deepccg.core import Config, InputError
+from deepccg.networks import NetworkConfig
+
+Scenario = Literal["task", "class"]
+ModelT = TypeVar("ModelT", bound=BaseModel)
+
+
+class StreamConfig(Config):
+    """In which order the data arrives."""
+
+    kind: Literal["disjoint", "shifting-window"] = Field(
+        "disjoint", description="tasks that share no class, or a window that moves on by one class"
+    )
+    classes_per_task: PositiveInt | None = Field(
+        None, description="classes per task or window; default 2 up to ten classes, else 5"
+    )
+    examples_per_class: PositiveInt = Field(500, description="at most so many of each class")
+    batch_size: PositiveInt = Field(10, description="examples per batch")
+
+
+class EvaluationConfig(Config):
+    """When and on what the learner is scored."""
+
+    every: PositiveInt | Literal["end", "task"] = Field(
+        "task", description="at the end, after every task, or every N batches"
+    )
+    images: PositiveInt | None = Field(None, description="at most so many images; default all")
+    validation: float | None = Field(
+        None,
+        gt=0,
+        lt=1,
+        description="hold out this share of the training data and score on it; the test set "
+        "is not opened",
+    )
+
+
+class MethodSettings(BaseModel):
+    """A method's name and its own fields."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    name: str = Field(
+        "deepccg", description="a name from `deepccg methods`, or package.module:Class"
+    )
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The method's own fields."""
+        return dict(self.model_extra or {})
+
+
+class RunConfig(Config):
+    """One run. Where the data lies is not part of it."""
+
+    dataset: str = Field("digits", description="a name from `deepccg data`, or hf:owner/name")
+    scenario: Scenario = Field("task", description="whose memory sizes and presets are taken")
+    preset: str = Field("default", description="where settings not given come from")
+    memory: NonNegativeInt | None = Field(None, description="stored examples in total")
+    memory_per_class: NonNegativeInt | None = Field(None, description="the same, per class")
+    seed: NonNegativeInt = Field(0, description="class order, examples, initial weights, replay")
+    threads: PositiveInt = Field(1, description="torch threads; results are exact per number")
+    device: str = Field("cpu", description="torch device")
+    stream: StreamConfig = StreamConfig()
+    method: MethodSettings = MethodSettings(name="deepccg")
+    network: NetworkConfig = NetworkConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+
+    def budget(self, n_classes: int) -> int:
+        """How many examples may be stored, for a data set of ``n_classes``."""
+        if self.memory is not None:
+            return self.memory
+        return (self.memory_per_class or 0) * n_classes
+
+    def identity(self) -> str:
+        """A short hash of everything that decides the result but the seed."""
+        fields = self.model_dump(mode="json", exclude={"seed", "threads", "device", "preset"})
+        text = json.dumps(fields, sort_keys=True)
+        return hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
+
+    def name(self) -> str:
+        """A directory name for the runs of this configuration, whatever their seed."""
+        parts = (self.dataset, self.stream.kind, self.scenario, self.method.name, self.preset)
+        text = "-".join((*(part.split("/")[-1] for part in parts), self.identity()))
+        return "".join(c if c.isalnum() or c in "-_." else "-" for c in text)
+
+
+def validated(model: type[ModelT], values: Mapping[str, Any], where: str = "") -> ModelT:
+    """``model(**values)``, or an ``InputError`` that names the field and what it takes."""
+    try:
+        return model.model_validate(dict(values))
+    except ValidationError as error:
+        raise InputError(_one_line(error, model, where)) from None
+
+
+def _one_line(error: ValidationError, model: type[BaseModel], where: str) -> str:
+    first = error.errors(include_url=False)[0]
+    path = [str(part) for part in first["loc"] if not str(part).startswith(("literal[", "constr"))]
+    field = ".".join(filter(None, [where, *path[:1]]))
+    known = list(model.model_fields)
+    if first["type"] == "extra_forbidden":
+        close = difflib.get_close_matches(path[-1], known, n=1)
+        hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(known)}"
+        return f"{'.'.join(filter(None, [where, *path]))} is not a field; {hint}"
+    messages = dict.fromkeys(
+        each["msg"].removeprefix("Input should be ")
+        for each in error.errors(include_url=False)
+        if each["loc"][:1] == first["loc"][:1]
+    )
+    nested = path[1] if len(path) > 1 and path[0] in known and "." not in path[1] else None
+    if nested is not None and isinstance(model.model_fields[path[0]].default, BaseModel):
+        field = f"{field}.{nested}"
+    return f"{field} should be {' or '.join(messages)}; got {first['input']!r}"

@@ -1,0 +1,59 @@
+"""Getting a trained learner back."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from deepccg.core import InputError, Learner
+from deepccg.experiment.build import build_learner
+from deepccg.experiment.checkpoint import load_checkpoint
+from deepccg.experiment.config import RunConfig, validated
+from deepccg.methods import METHODS
+from deepccg.records import RunDirectory
+
+
+@dataclass(frozen=True)
+class TrainedRun:
+    """A learner and what its numbers mean.
+
+    Args:
+        learner: The learner as the run left it.
+        class_names: The name of each label.
+        shape: The shape of one input, without the batch axis.
+        config: What was run.
+    """
+
+    learner: Learner
+    class_names: tuple[str, ...]
+    shape: tuple[int, ...]
+    config: RunConfig
+
+
+def load_run(
+    directory: str | os.PathLike[str], *, learner: type[Learner] | None = None
+) -> TrainedRun:
+    """The learner of a run directory, with the names of its classes.
+
+    A run of a learner class of your own is loaded by passing that class: a directory cannot make
+    this function import code.
+    """
+    target = RunDirectory(Path(directory))
+    if not target.config_path.exists():
+        raise InputError(f"{target.path} is not a run directory: it has no config.toml")
+    config = validated(RunConfig, target.config())
+    known = METHODS.get(config.method.name)
+    if learner is None and known is None:
+        raise InputError(
+            f"{target.path} was run with {config.method.name}: pass that class as learner"
+        )
+    state, about = load_checkpoint(target.checkpoint_path)
+    shape = tuple(int(size) for size in about["shape"])
+    classes = tuple(int(label) for label in about["classes"])
+    trained = build_learner(config, shape, classes, learner or known)  # type: ignore[arg-type]
+    trained.load_state_dict(state)
+    return TrainedRun(trained, tuple(about["class_names"]), shape, config)
+
+
+def load(directory: str | os.PathLike[str], *, learner: type[Learner] | None = None) -> Learner:
+    """The trained learner of a run directory; see ``load_run``."""
+    return load_run(directory, learner=learner).learner

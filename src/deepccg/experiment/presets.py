@@ -1,0 +1,84 @@
+"""The one preset mechanism: rules keyed by method, data set, stream and scenario."""
+
+import tomllib
+from collections.abc import Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+
+from deepccg.core import Config, InputError
+from deepccg.experiment.config import validated
+
+PRESETS = ("default", "paper", "as-printed")
+
+Names = str | tuple[str, ...] | None
+
+
+class Rule(Config):
+    """Settings for the runs that match."""
+
+    preset: Names = None
+    method: Names = None
+    dataset: Names = None
+    stream: Names = None
+    scenario: Literal["task", "class"] | None = None
+    set: dict[str, Any] = Field(default_factory=dict)
+
+    def matches(self, key: Mapping[str, str]) -> bool:
+        """Whether every name this rule gives is the key's."""
+        return all(
+            wanted is None
+            or key[name] == wanted
+            or (not isinstance(wanted, str) and key[name] in wanted)
+            for name, wanted in (
+                ("preset", self.preset),
+                ("method", self.method),
+                ("dataset", self.dataset),
+                ("stream", self.stream),
+                ("scenario", self.scenario),
+            )
+        )
+
+
+def preset_settings(key: Mapping[str, str]) -> dict[str, Any]:
+    """All settings that the rules give for ``key`` (preset, method, dataset, stream, scenario)."""
+    own = files("deepccg.experiment").joinpath("presets.toml").read_text(encoding="utf-8")
+    rules = _rules(own, "presets.toml")
+    preset = key["preset"]
+    if preset not in PRESETS:
+        path = Path(preset)
+        if not path.is_file():
+            raise InputError(f"preset {preset!r} is neither one of {', '.join(PRESETS)} nor a file")
+        rules += _rules(path.read_text(encoding="utf-8"), path.name)
+        key = {**key, "preset": "default"}
+    settings: dict[str, Any] = {}
+    for rule in rules:
+        if rule.matches(key):
+            settings = merged(settings, rule.set)
+    return settings
+
+
+def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested dictionaries laid over one another; ``over`` wins.
+
+    >>> merged({"a": {"b": 1, "c": 2}}, {"a": {"b": 3}})
+    {'a': {'b': 3, 'c': 2}}
+    """
+    result = dict(base)
+    for key, value in over.items():
+        below = result.get(key)
+        both = isinstance(below, Mapping) and isinstance(value, Mapping)
+        result[key] = merged(below, value) if both else value  # type: ignore[arg-type]  # narrowed
+    return result
+
+
+def _rules(text: str, name: str) -> list[Rule]:
+    try:
+        content = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{name} is not valid TOML: {error}") from None
+    if set(content) - {"rule"} or not isinstance(content.get("rule", []), list):
+        raise InputError(f"{name}: a preset file holds [[rule]] tables and nothing else")
+    return [validated(Rule, rule, f"{name} rule {n}") for n, rule in enumerate(content["rule"], 1)]

@@ -1,0 +1,47 @@
+"""The class-conditional Gaussian classifier as pure functions of tensors.
+
+Equation numbers are those of Lee & Storkey (AISTATS 2024). Shapes: ``B`` examples, ``C`` classes,
+``D`` dimensions, ``K`` classes being reselected, ``N`` candidates of a class.
+"""
+
+from deepccg.gaussian.posterior import (
+    Posterior,
+    Variance,
+    class_posterior,
+    fitted_scale,
+    kl_divergence,
+    leave_one_out_distances,
+    log_conditional_marginal_likelihood,
+    log_predictive_density,
+    squared_distances,
+)
+from deepccg.gaussian.selection import (
+    Candidates,
+    LassoConfig,
+    greedy_selection,
+    lasso_gradient,
+    lasso_selection,
+    selection_objective,
+    swap_selection,
+    target_mean,
+)
+
+__all__ = [
+    "Candidates",
+    "LassoConfig",
+    "Posterior",
+    "Variance",
+    "class_posterior",
+    "fitted_scale",
+    "greedy_selection",
+    "kl_divergence",
+    "lasso_gradient",
+    "lasso_selection",
+    "leave_one_out_distances",
+    "log_conditional_marginal_likelihood",
+    "log_predictive_density",
+    "selection_objective",
+    "squared_distances",
+    "swap_selection",
+    "target_mean",
+]

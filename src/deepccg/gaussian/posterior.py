@@ -1,0 +1,150 @@
+"""Posterior over class means, posterior predictive, and the loss they give.
+
+The model (Eqs. 1-3): y | t uniform on the task's classes, z | y ~ N(mu_y, I), mu_y ~ N(0, aI) with
+a -> infinity. Everything below is its closed form.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+Variance = Literal["shared", "per-class"]
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """N(mean_c, I / count_c) for each class c (Eq. 7); ``count_c = 0`` is the flat prior.
+
+    Args:
+        mean: ``[C, D]``, zero where there is no evidence.
+        count: ``[C]``, how many examples each mean rests on, as floats.
+    """
+
+    mean: Tensor
+    count: Tensor
+
+
+def class_posterior(z: Tensor, y: Tensor, n_classes: int) -> Posterior:
+    """The posterior over each class's mean given embeddings ``z [M, D]`` of classes ``y [M]``.
+
+    >>> z = torch.tensor([[0.0, 0.0], [2.0, 4.0], [5.0, 5.0]])
+    >>> class_posterior(z, torch.tensor([0, 0, 2]), 3)
+    Posterior(mean=tensor([[1., 2.],
+            [0., 0.],
+            [5., 5.]]), count=tensor([2., 0., 1.]))
+    """
+    count = torch.bincount(y, minlength=n_classes).to(z.dtype)
+    total = z.new_zeros(n_classes, z.shape[1]).index_add(0, y, z)
+    return Posterior(mean=total / count.clamp(min=1)[:, None], count=count)  # Eq. 7
+
+
+def squared_distances(z: Tensor, mean: Tensor) -> Tensor:
+    """``|z_b - mean_c|^2`` as ``[B, C]``.
+
+    By direct subtraction: the expanded form loses all digits when the embeddings lie far from the
+    origin compared with their spread.
+    """
+    return torch.cdist(z, mean, compute_mode="donot_use_mm_for_euclid_dist").square()
+
+
+def leave_one_out_distances(z: Tensor, y: Tensor, n_classes: int) -> tuple[Tensor, Tensor]:
+    """Distances of a batch to its own class means, each example left out of its own class's mean.
+
+    Means are constants: no gradient flows through them.
+
+    Returns:
+        Squared distances ``[B, C]`` and the counts ``[B, C]`` that the means rest on.
+    """
+    fixed = z.detach()
+    batch = class_posterior(fixed, y, n_classes)
+    rows = torch.arange(len(y), device=z.device)
+    count = batch.count.expand(len(y), n_classes).clone()
+    count[rows, y] -= 1
+    own_total = batch.mean[y] * batch.count[y, None] - fixed
+    own_mean = own_total / count[rows, y].clamp(min=1)[:, None]
+    distance = squared_distances(z, batch.mean)
+    own = (z - own_mean).square().sum(dim=1)
+    return distance.scatter(1, y[:, None], own[:, None]), count
+
+
+def log_predictive_density(
+    distance: Tensor, count: Tensor, mask: Tensor, dim: int, variance: Variance
+) -> Tensor:
+    """Log N(z; mean_c, s_c^2 I) (numerator of Eq. 8), -inf where a class is masked or unknown.
+
+    ``per-class`` is the equation as printed, s_c^2 = 1 + 1/n_c with its normaliser. ``shared`` uses
+    one value s^2 = 1 + 1/n for all classes of a row, n the mean count of its allowed classes
+    (the paper's appendix), so that a class is not punished for having few stored examples:
+    in 80 dimensions the normaliser of a class with one example costs it 24 nats against ten.
+
+    Args:
+        distance: Squared distances ``[B, C]``.
+        count: ``[C]`` or ``[B, C]``.
+        mask: Allowed classes ``[B, C]``.
+        dim: D.
+        variance: ``shared`` or ``per-class``.
+    """
+    count = count.expand_as(distance)
+    known = mask & (count > 0)
+    if variance == "shared":
+        weight = known.to(distance.dtype)
+        total = (weight * count).sum(dim=1, keepdim=True)
+        count = total / weight.sum(dim=1, keepdim=True).clamp(min=1)
+    spread = 1 + 1 / count.clamp(min=1)  # 1 + 1/n; classes without examples are masked below
+    density = -distance / (2 * spread) - 0.5 * dim * torch.log(2 * math.pi * spread)
+    return density.masked_fill(~known, -math.inf)
+
+
+def log_conditional_marginal_likelihood(density: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Log p(y | z, t, D) for each example (Eq. 8, the terms of Eq. 9).
+
+    A term exists where the example's own class has evidence and at least one other allowed class
+    does. In the limit of the flat prior the density of a class without evidence tends to zero, so
+    such classes leave the denominator; a term without its own class has no finite value.
+
+    Args:
+        density: ``log_predictive_density``, ``[B, C]``.
+        y: Class columns ``[B]``.
+
+    Returns:
+        The terms that exist ``[V]`` and which examples they belong to ``[B]``.
+    """
+    known = torch.isfinite(density)
+    exists = known.gather(1, y[:, None]).squeeze(1) & (known.sum(dim=1) >= 2)
+    logits = density[exists]
+    own = logits.gather(1, y[exists, None]).squeeze(1)
+    return own - torch.logsumexp(logits, dim=1), exists  # Eq. 8
+
+
+def kl_divergence(p: Posterior, q: Posterior) -> Tensor:
+    """KL(p_c || q_c) between posteriors over each class's mean, ``[C]``.
+
+    KL(N(a, I/n) || N(b, I/m)) = 1/2 [m |a - b|^2 + D (m/n - 1 - log(m/n))]. For fixed counts it is
+    an affine function of |a - b|^2, which is why Eq. 10 compares means.
+    """
+    ratio = q.count / p.count
+    distance = (p.mean - q.mean).square().sum(dim=1)
+    return 0.5 * (q.count * distance + p.mean.shape[1] * (ratio - 1 - torch.log(ratio)))
+
+
+def fitted_scale(z: Tensor, y: Tensor, posterior: Posterior) -> Tensor:
+    """The factor that gives the pooled within-class covariance W of ``z`` unit Frobenius norm.
+
+    For z ~ N(mu, W) the squared distance |z - mu|^2 has standard deviation sqrt(2) |W|_F. So with
+    |W|_F = 1 the log density of a class's own examples varies by about one nat, however many of
+    the dimensions carry that variation. Asking for unit variance in each of D dimensions instead
+    makes the classifier sharper by a factor of about D, which training then feeds on.
+
+    1 where the spread cannot be told: no class has two examples, or they all coincide.
+    """
+    freedom = (posterior.count - 1).clamp(min=0).sum()
+    deviation = z - posterior.mean[y]
+    norm = torch.linalg.matrix_norm(deviation.T @ deviation)  # (n - C) |W|_F
+    # The mean of n equal numbers is rounded by up to n eps: less than that is no spread.
+    slip = posterior.count.amax() * torch.finfo(z.dtype).eps
+    known = (freedom > 0) & (norm > slip.square() * z.square().sum())
+    one = torch.ones_like(norm)
+    return torch.where(known, (freedom / torch.where(known, norm, one)).sqrt(), one)

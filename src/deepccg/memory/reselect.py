@@ -1,0 +1,48 @@
+"""Stored and new examples of a class compete for its quota; the store is rewritten in place."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from deepccg.memory.store import MemoryStore
+
+
+@dataclass(frozen=True)
+class CandidateIndex:
+    """Where the candidates of K classes are, padded to N.
+
+    Args:
+        classes: The class columns being reselected, K of them.
+        position: ``[K, N]`` into stored examples followed by the batch; stored come first.
+        real: Which entries are candidates and not padding, ``[K, N]``.
+        stored: Which are in memory already, ``[K, N]``.
+    """
+
+    classes: list[int]
+    position: Tensor
+    real: Tensor
+    stored: Tensor
+
+    def apply(self, keep: Tensor, store: MemoryStore, x: Tensor, y: Tensor, task: Tensor) -> None:
+        """Make the store hold what ``keep [K, N]`` says of these classes; others stay."""
+        freed = self.position[self.stored & ~keep]
+        entering = self.position[self.real & ~self.stored & keep] - store.size
+        reused = min(len(freed), len(entering))
+        first, rest = entering[:reused], entering[reused:]
+        store.write(freed[:reused], x[first], y[first], task[first])
+        if len(rest):
+            store.append(x[rest], y[rest], task[rest])
+        elif len(freed) > reused:
+            store.remove(freed[reused:])
+
+
+def candidates_of(classes: Sequence[int], store: MemoryStore, y: Tensor) -> CandidateIndex:
+    """Candidates of ``classes`` among the stored examples and a batch of class columns ``y``."""
+    pool = torch.cat([store.y, y])
+    found = [(pool == column).nonzero().flatten() for column in classes]
+    position = torch.nn.utils.rnn.pad_sequence(found, batch_first=True, padding_value=-1)
+    real = position >= 0
+    position = position.clamp(min=0)
+    return CandidateIndex(list(classes), position, real, real & (position < store.size))

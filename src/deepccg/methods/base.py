@@ -1,0 +1,280 @@
+"""What every method on a network shares: outputs, masks, prediction, one SGD step, saving."""
+
+import math
+import warnings
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar, Generic, TypeVar, cast
+
+import torch
+from torch import Tensor, nn
+
+from deepccg.core import (
+    Batch,
+    Config,
+    Diverged,
+    InputError,
+    Learner,
+    State,
+    StateMismatch,
+    Task,
+    make_generator,
+)
+from deepccg.methods.outputs import Outputs
+from deepccg.methods.parts import GeneratorPart, ModulePart, Part
+from deepccg.networks import GrowingLinear
+
+ConfigT = TypeVar("ConfigT", bound=Config)
+
+FORMAT = 1  # of the saved state; docs/design.md tells what changes it
+CHUNK = 50  # images embedded at once without gradient: the activations stay in the cache
+
+
+class NetworkLearner(Learner, Generic[ConfigT]):
+    """A learner that embeds with a network. Subclasses add ``learn`` and ``scores``.
+
+    A subclass with further state names it in ``parts``; saving, loading and refusing follow.
+    """
+
+    Config: ClassVar[type[Config]]
+    config: ConfigT
+
+    def __init__(
+        self,
+        network: nn.Module,
+        config: ConfigT | None = None,
+        *,
+        memory: int = 0,
+        classes: Sequence[int] = (),
+        seed: int = 0,
+    ) -> None:
+        own_config = self.Config() if config is None else config
+        if not isinstance(own_config, self.Config):
+            raise InputError(
+                f"{type(self).__name__} needs a {self.Config.__name__}, "
+                f"not a {type(own_config).__name__}"
+            )
+        dim = getattr(network, "dim", None)
+        if not isinstance(dim, int):
+            raise InputError("a network needs an integer attribute `dim`, its embedding's size")
+        self.dim = dim
+        self.config = cast(ConfigT, own_config)
+        self.network = network
+        self.memory_budget = memory
+        self.generator = make_generator(seed, "learner")
+        self.outputs = Outputs(classes)
+        parameter = next(network.parameters(), torch.empty(0))
+        self.device, self.dtype = parameter.device, parameter.dtype
+        self.steps = 0
+
+    @abstractmethod
+    def scores(self, x: Tensor) -> Tensor:
+        """Something per class ``[B, C]`` from which ``masked`` makes logits."""
+
+    def masked(self, scores: Tensor, mask: Tensor) -> Tensor:
+        """Logits ``[B, C]`` over the allowed classes ``mask [C]``; -inf elsewhere."""
+        return scores.masked_fill(~mask, -math.inf)
+
+    def parts(self) -> dict[str, Part]:
+        """Everything that is saved, by name."""
+        return {
+            "outputs": self.outputs,
+            "network": ModulePart("network", self.network),
+            "generator": GeneratorPart(self.generator),
+        }
+
+    def modules(self) -> list[nn.Module]:
+        """What the optimiser trains."""
+        return [self.network]
+
+    @property
+    def classes(self) -> tuple[int, ...]:
+        """The label of each output column, in order of first appearance."""
+        return tuple(self.outputs.classes)
+
+    def receive(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        """Check a batch, note its classes and task.
+
+        Returns:
+            Inputs ``[B, ...]`` on the learner's device, class columns ``[B]``, task rows ``[B]``.
+        """
+        if batch.x.is_floating_point() and not bool(torch.isfinite(batch.x).all()):
+            raise InputError("the batch has values that are not finite: clean the inputs first")
+        y, row = self.outputs.observe(batch)
+        rows = torch.full_like(y, row)
+        return self.as_input(batch.x), y.to(self.device), rows.to(self.device)
+
+    def as_input(self, x: Tensor) -> Tensor:
+        """Onto the learner's device; floats in the network's precision."""
+        return x.to(self.device, self.dtype) if x.is_floating_point() else x.to(self.device)
+
+    def embed(self, x: Tensor) -> Tensor:
+        """Embeddings without gradient, ``[B, D]``."""
+        self.network.eval()
+        with torch.no_grad():
+            chunks = [self.network(chunk) for chunk in torch.split(x, CHUNK)]
+        return torch.cat(chunks) if chunks else x.new_zeros(0, dtype=self.dtype)
+
+    def descend(self, loss: Tensor, lr: float) -> float:
+        """One plain SGD step on everything that is trained; returns the loss."""
+        value = float(loss.detach())
+        if not math.isfinite(value):
+            raise Diverged(f"the loss is {value} at step {self.steps}: try a smaller lr")
+        trained = (p for module in self.modules() for p in module.parameters())
+        parameters = [parameter for parameter in trained if parameter.requires_grad]
+        if not parameters:  # a fixed embedding
+            return value
+        gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
+        with torch.no_grad():
+            for parameter, gradient in zip(parameters, gradients, strict=True):
+                if gradient is not None:
+                    parameter.sub_(gradient, alpha=lr)
+        return value
+
+    def predict_logits(self, x: Tensor, task: Task | None = None) -> Tensor:
+        """See ``Learner``."""
+        return self.predict_logits_each(x, [task])[0]
+
+    @torch.no_grad()
+    def predict_logits_each(self, x: Tensor, tasks: Sequence[Task | None]) -> list[Tensor]:
+        """``predict_logits`` under several tasks; ``x`` is embedded once."""
+        seen = self.outputs.seen > 0
+        if None in tasks and not bool(seen.any()):
+            raise InputError("nothing was learned yet: there is no class to predict")
+        scores = self.scores(self.as_input(x)) if bool(seen.any()) else None
+        return [self._logits_under(task, scores, len(x)) for task in tasks]
+
+    def _logits_under(self, task: Task | None, scores: Tensor | None, length: int) -> Tensor:
+        columns = self.columns(task)
+        allowed = self._allowed_columns(task)
+        logits = torch.full((length, len(columns)), -math.inf, device=self.device)
+        seen = task is None or bool(self.outputs.columns_of(task))
+        if scores is not None and seen:
+            mask = torch.zeros(len(self.outputs), dtype=torch.bool, device=self.device)
+            mask[allowed] = True
+            logits = logits.to(scores.dtype)
+            logits[:, : len(self.outputs)] = self.masked(scores, mask)
+        unknown = torch.isinf(logits).all(dim=1)
+        logits[unknown.nonzero(), torch.tensor(allowed, device=self.device)] = 0.0
+        return logits
+
+    def _allowed_columns(self, task: Task | None) -> list[int]:
+        if task is None:
+            return self.outputs.seen.nonzero().flatten().tolist()
+        seen = self.outputs.columns_of(task)
+        if seen:
+            return seen
+        columns = self.columns(task)
+        return [columns.index(label) for label in task.classes]
+
+    def state_dict(self) -> State:
+        """See ``Learner``."""
+        tensors: dict[str, Tensor] = {}
+        meta: dict[str, Any] = {}
+        for name, part in self.parts().items():
+            state = part.state()
+            tensors |= {f"{name}.{key}": value for key, value in state.tensors.items()}
+            meta[name] = state.meta
+        header = {
+            "format": FORMAT,
+            "method": type(self).__name__,
+            "config": self.config_dict(),
+            "steps": self.steps,
+        }
+        return State(tensors, {**header, "parts": meta})
+
+    def load_state_dict(self, state: State) -> None:
+        """See ``Learner``."""
+        parts = self._matching_parts(state)
+        for name, part in self.parts().items():
+            part.load(parts[name])
+        self.steps = int(state.meta["steps"])
+
+    def config_dict(self) -> dict[str, Any]:
+        """The method's fields as JSON values."""
+        return self.config.model_dump(mode="json")
+
+    def _matching_parts(self, state: State) -> dict[str, State]:
+        meta = state.meta
+        if meta.get("format") != FORMAT:
+            raise StateMismatch(
+                f"the state has format {meta.get('format')}, this version reads {FORMAT}"
+            )
+        if meta.get("method") != type(self).__name__:
+            raise StateMismatch(
+                f"the state belongs to {meta.get('method')}, not to {type(self).__name__}"
+            )
+        if meta.get("config") != self.config_dict():
+            warnings.warn("the state was saved with other method fields", stacklevel=3)
+        own = self.parts()
+        found: dict[str, State] = {}
+        try:
+            for name, part in own.items():
+                tensors = {
+                    key.removeprefix(f"{name}."): value.to(self.device)
+                    for key, value in state.tensors.items()
+                    if key.startswith(f"{name}.")
+                }
+                found[name] = State(tensors, meta["parts"][name])
+                part.check(found[name])
+            int(meta["steps"])  # tried here: once parts are loaded nothing may fail
+        except (KeyError, TypeError, ValueError) as error:
+            if isinstance(error, StateMismatch):
+                raise
+            raise StateMismatch(f"the state is incomplete: {error!r}") from error
+        return found
+
+
+class HeadLearner(NetworkLearner[ConfigT]):
+    """A network with one shared linear head whose rows grow with the classes."""
+
+    def __init__(
+        self,
+        network: nn.Module,
+        config: ConfigT | None = None,
+        *,
+        memory: int = 0,
+        classes: Sequence[int] = (),
+        seed: int = 0,
+    ) -> None:
+        super().__init__(network, config, memory=memory, classes=classes, seed=seed)
+        self.head = GrowingLinear(self.dim).to(self.device, self.dtype)
+        self.head_generator = make_generator(seed, "head")
+        self.head.grow(len(self.outputs), self.head_generator)
+
+    def receive(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        """As ``NetworkLearner.receive``; the head grows rows for new classes."""
+        received = super().receive(batch)
+        self.head.grow(len(self.outputs), self.head_generator)
+        return received
+
+    def _matching_parts(self, state: State) -> dict[str, State]:
+        found = super()._matching_parts(state)
+        rows = {len(value) for value in found["head"].tensors.values()}
+        classes = len(found["outputs"].meta["classes"])
+        if rows != {classes}:
+            raise StateMismatch(f"the state's head has {sorted(rows)} rows for {classes} classes")
+        return found
+
+    def modules(self) -> list[nn.Module]:
+        """Network and head."""
+        return [self.network, self.head]
+
+    def logits(self, x: Tensor) -> Tensor:
+        """Raw logits with gradient, ``[B, C]``."""
+        self.network.train()
+        raw: Tensor = self.head(self.network(x))
+        return raw
+
+    def scores(self, x: Tensor) -> Tensor:
+        """Raw logits without gradient, ``[B, C]``."""
+        raw: Tensor = self.head(self.embed(x))
+        return raw
+
+    def parts(self) -> dict[str, Part]:
+        """Network, head, and the generator that draws new rows."""
+        return {
+            **super().parts(),
+            "head": ModulePart("head", self.head, grows=True),
+            "head_generator": GeneratorPart(self.head_generator),
+        }

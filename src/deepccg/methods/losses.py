@@ -1,0 +1,23 @@
+"""Losses more than one method needs."""
+
+import math
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+Reduction = Literal["mean", "sum"]
+
+
+def masked_cross_entropy(logits: Tensor, y: Tensor, mask: Tensor) -> Tensor:
+    """``-o_y + logsumexp over the allowed classes`` for each example, ``[B]``.
+
+    Outputs outside an example's mask get exactly no gradient from it.
+    """
+    allowed = logits.masked_fill(~mask, -math.inf)
+    return torch.logsumexp(allowed, dim=1) - logits.gather(1, y[:, None]).squeeze(1)
+
+
+def reduce(terms: Tensor, reduction: Reduction) -> Tensor:
+    """Mean or sum of per-example terms."""
+    return terms.mean() if reduction == "mean" else terms.sum()

@@ -1,0 +1,76 @@
+"""The saved parts of a learner: each can tell its state, judge another, and take it over."""
+
+from typing import Protocol
+
+import torch
+from torch import nn
+
+from deepccg.core import State, StateMismatch
+
+
+class Part(Protocol):
+    """Something a learner owns that the next step depends on."""
+
+    def state(self) -> State:
+        """What to save; tensors are copies."""
+
+    def check(self, state: State) -> None:
+        """Raise ``StateMismatch`` (or ``KeyError``) if ``load`` would fail; change nothing."""
+
+    def load(self, state: State) -> None:
+        """Continue exactly from ``state``."""
+
+
+class ModulePart:
+    """A module's parameters and buffers. With ``grows``, the first axis may differ."""
+
+    def __init__(self, name: str, module: nn.Module, grows: bool = False) -> None:
+        self.name, self.module, self.grows = name, module, grows
+
+    def state(self) -> State:
+        """A copy of every parameter and buffer."""
+        tensors = {k: v.detach().clone() for k, v in self.module.state_dict().items()}
+        return State(tensors, {})
+
+    def check(self, state: State) -> None:
+        """Same names, same shapes, same precision."""
+        skip = 1 if self.grows else 0
+        own = self.module.state_dict()
+        mine = {k: (tuple(v.shape[skip:]), v.dtype) for k, v in own.items()}
+        theirs = {k: (tuple(v.shape[skip:]), v.dtype) for k, v in state.tensors.items()}
+        if mine != theirs:
+            differing = sorted(
+                key for key in mine.keys() | theirs.keys() if mine.get(key) != theirs.get(key)
+            )
+            raise StateMismatch(
+                f"the {self.name} differs from the state's at {differing[0]}: "
+                f"{mine.get(differing[0])} here, {theirs.get(differing[0])} there"
+            )
+
+    def load(self, state: State) -> None:
+        """Copy the state's values in."""
+        if self.grows:
+            for key, value in state.tensors.items():
+                self.module.register_parameter(key, nn.Parameter(value.clone()))
+        else:
+            self.module.load_state_dict(state.tensors)
+
+
+class GeneratorPart:
+    """A private random generator."""
+
+    def __init__(self, generator: torch.Generator) -> None:
+        self.generator = generator
+
+    def state(self) -> State:
+        """The generator's bytes."""
+        return State({"state": self.generator.get_state()}, {})
+
+    def check(self, state: State) -> None:
+        """The right number of bytes."""
+        if state.tensors["state"].shape != self.generator.get_state().shape:
+            raise StateMismatch("the state's random generator is of another kind")
+
+    def load(self, state: State) -> None:
+        """Draw from now on what the saved generator would have drawn."""
+        self.generator.set_state(state.tensors["state"].cpu())

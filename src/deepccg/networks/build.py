@@ -1,0 +1,75 @@
+"""From a configuration and an input shape to a seeded network."""
+
+import math
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from pydantic import Field, PositiveInt
+from torch import nn
+
+from deepccg.core import Config, InputError, derive_seed
+from deepccg.networks.mlp import MLP, Flat
+from deepccg.networks.resnet import SlimResNet18
+
+
+class NetworkConfig(Config):
+    """Which embedding, and how large."""
+
+    kind: Literal["auto", "resnet18", "mlp", "identity"] = Field(
+        "auto",
+        description="auto takes resnet18 for images of 16 pixels a side or more, else mlp",
+    )
+    width: PositiveInt = Field(10, description="resnet18: filters of the first stage (paper: 64/6)")
+    affine: bool = Field(True, description="resnet18: learned scale and shift in the norms")
+    layers: tuple[PositiveInt, ...] = Field(
+        (100, 80), min_length=1, description="mlp: sizes of the layers; the last is the embedding's"
+    )
+    remap: bool = Field(
+        False,
+        description="add a bias-free linear layer, started at the identity: the linear remapping "
+        "to a fixed covariance that the model assumes",
+    )
+
+
+class Remapped(nn.Module):
+    """An embedding followed by a linear map that starts as the identity."""
+
+    def __init__(self, network: nn.Module, dim: int) -> None:
+        super().__init__()
+        self.network = network
+        self.map = nn.Linear(dim, dim, bias=False)
+        nn.init.eye_(self.map.weight)
+        self.dim = dim
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """``[B, ...] -> [B, D]``."""
+        mapped: torch.Tensor = self.map(self.network(x))
+        return mapped
+
+
+def build_network(config: NetworkConfig, shape: Sequence[int], seed: int) -> nn.Module:
+    """A network for inputs of ``shape`` (without the batch axis), initialised from ``seed``.
+
+    The same seed gives every method the same initial weights, and the global generator is left
+    as it was.
+    """
+    images = len(shape) == 3
+    large = images and min(shape[1:]) >= SlimResNet18.SMALLEST_SIDE
+    kind = config.kind if config.kind != "auto" else ("resnet18" if large else "mlp")
+    if kind == "resnet18" and not large:
+        raise InputError(
+            f"network.kind=resnet18 needs images of at least {SlimResNet18.SMALLEST_SIDE} pixels "
+            f"a side, this data is {list(shape)}; use --set network.kind=mlp"
+        )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(derive_seed(seed, "network"))
+        if kind == "resnet18":
+            network: nn.Module = SlimResNet18(shape[0], config.width, config.affine)
+        elif kind == "mlp":
+            network = MLP(math.prod(shape), config.layers)
+        else:
+            network = Flat(math.prod(shape))
+        dim = network.dim
+        assert isinstance(dim, int)  # noqa: S101  (nn.Module types every attribute as a union)
+        return Remapped(network, dim) if config.remap else network

@@ -1,0 +1,46 @@
+"""Embeddings for vectors and very small images."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from torch import Tensor, nn
+
+from deepccg.networks.resnet import as_float
+
+
+class Flat(nn.Module):
+    """The input itself, flattened: for embeddings computed elsewhere."""
+
+    def __init__(self, features: int) -> None:
+        super().__init__()
+        self.dim = features
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``[B, ...] -> [B, F]``."""
+        return as_float(x).flatten(1)
+
+
+class MLP(nn.Module):
+    """Blocks of linear layer, layer normalisation and ReLU.
+
+    Layer normalisation pins the embedding's scale, as instance normalisation does for images:
+    without it a step size that suits one data set diverges on another. It couples no two examples.
+
+    Args:
+        features: Input size after flattening.
+        layers: Sizes of the layers; the last is the embedding's.
+    """
+
+    def __init__(self, features: int, layers: Sequence[int] = (100, 80)) -> None:
+        super().__init__()
+        sizes = [features, *layers]
+        modules: list[nn.Module] = []
+        for inputs, outputs in pairwise(sizes):
+            modules += [nn.Linear(inputs, outputs), nn.LayerNorm(outputs), nn.ReLU()]
+        self.layers = nn.Sequential(*modules)
+        self.dim = sizes[-1]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``[B, ...] -> [B, D]``."""
+        embedding: Tensor = self.layers(as_float(x).flatten(1))
+        return embedding

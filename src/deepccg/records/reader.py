@@ -1,0 +1,137 @@
+"""Reading and extending ``records.jsonl``, and finding the directories of runs.
+
+A record is one line, written whole. If a run dies while writing, the last line may be torn: it
+has no line end. Readers ignore it and the next append removes it; a broken line anywhere else is
+damage that a user should hear about.
+"""
+
+import contextlib
+import json
+import os
+import tomllib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from deepccg.records.checks import RecordError
+from deepccg.records.files import write_atomically
+from deepccg.records.schema import Evaluation, Record, record_from_json
+
+
+def read_records(path: str | os.PathLike[str]) -> list[Record]:
+    """All records of a file, in the order they were written; a torn last line is ignored."""
+    return [record for _, record in _lines(Path(path))]
+
+
+def append_record(path: str | os.PathLike[str], record: Record) -> None:
+    """Add one record at the end of the file, durably, after removing a torn last line."""
+    line = _line(record)
+    target = Path(path)
+    if target.exists() and not _ends_in_newline(target):
+        write_atomically(target, b"".join(kept for kept, _ in _lines(target)))
+    with target.open("ab") as file:
+        file.write(line)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def rewind_records(path: str | os.PathLike[str], step: int) -> None:
+    """Drop the records of steps after ``step``: a run that resumes from there writes them again."""
+    target = Path(path)
+    if target.exists():
+        kept = b"".join(line for line, record in _lines(target) if record.step <= step)
+        write_atomically(target, kept)
+
+
+@dataclass(frozen=True)
+class RunDirectory:
+    """The files of one run. Nothing is read until it is asked for."""
+
+    path: Path
+
+    @property
+    def config_path(self) -> Path:
+        """What was run."""
+        return self.path / "config.toml"
+
+    @property
+    def records_path(self) -> Path:
+        """What was measured."""
+        return self.path / "records.jsonl"
+
+    @property
+    def checkpoint_path(self) -> Path:
+        """Where the run continues from, or what it learned."""
+        return self.path / "checkpoint.safetensors"
+
+    @property
+    def environment_path(self) -> Path:
+        """What it ran on."""
+        return self.path / "environment.json"
+
+    def config(self) -> dict[str, Any]:
+        """The run's configuration as plain values."""
+        try:
+            return tomllib.loads(self.config_path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise RecordError(f"cannot read {self.config_path}: {error.strerror}") from error
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise RecordError(f"{self.config_path} is not valid TOML: {error}") from error
+
+    def records(self) -> list[Record]:
+        """All records so far; none if the run has not written any."""
+        return read_records(self.records_path) if self.records_path.exists() else []
+
+    def evaluations(self) -> list[Evaluation]:
+        """The evaluations so far, in order."""
+        return [record for record in self.records() if isinstance(record, Evaluation)]
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run reached the end of its stream and was scored there."""
+        return any(evaluation.final for evaluation in self.evaluations())
+
+
+def find_runs(paths: Iterable[str | os.PathLike[str]]) -> list[RunDirectory]:
+    """Every directory at or below ``paths`` that holds a ``config.toml``, each once, sorted."""
+    found: set[Path] = set()
+    for path in map(Path, paths):
+        if not path.is_dir():
+            raise RecordError(f"{path} is not a directory: give a run or a directory of runs")
+        found.update(config.parent for config in path.rglob("config.toml"))
+    return [RunDirectory(path) for path in sorted(found)]
+
+
+def _line(record: Record) -> bytes:
+    text = json.dumps(record.to_json(), allow_nan=False, separators=(",", ":"))
+    return text.encode() + b"\n"
+
+
+def _lines(path: Path) -> Iterator[tuple[bytes, Record]]:
+    """Each line, with its line end, and the record it holds."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise RecordError(f"cannot read {path}: {error.strerror}") from error
+    *complete, tail = content.split(b"\n")
+    for number, line in enumerate(complete, start=1):
+        try:
+            yield line + b"\n", _parse(line)
+        except ValueError as error:
+            raise RecordError(f"{path}, line {number}: {error}") from error
+    with contextlib.suppress(ValueError):  # empty, or torn
+        yield tail + b"\n", _parse(tail)
+
+
+def _parse(line: bytes) -> Record:
+    """The record in a line; a ``ValueError`` if it is not UTF-8, not JSON, or not a record."""
+    return record_from_json(json.loads(line))
+
+
+def _ends_in_newline(path: Path) -> bool:
+    with path.open("rb") as file:
+        if file.seek(0, os.SEEK_END) == 0:
+            return True
+        file.seek(-1, os.SEEK_END)
+        return file.read(1) == b"\n"

@@ -1,0 +1,38 @@
+"""Streams: labelled data, in the order in which a learner gets to see it."""
+
+from deepccg.streams.arrays import from_arrays
+from deepccg.streams.cache import default_cache_dir
+from deepccg.streams.data import Dataset, Split, cap_per_class, hold_out, make_test_set
+from deepccg.streams.datasets import DatasetInfo, available, load_dataset
+from deepccg.streams.folder import image_files
+from deepccg.streams.images import read_images
+from deepccg.streams.schedules import (
+    SCHEDULES,
+    build_stream,
+    default_classes_per_task,
+    disjoint,
+    shifting_window,
+)
+from deepccg.streams.stream import Cursor, Stream
+
+__all__ = [
+    "SCHEDULES",
+    "Cursor",
+    "Dataset",
+    "DatasetInfo",
+    "Split",
+    "Stream",
+    "available",
+    "build_stream",
+    "cap_per_class",
+    "default_cache_dir",
+    "default_classes_per_task",
+    "disjoint",
+    "from_arrays",
+    "hold_out",
+    "image_files",
+    "load_dataset",
+    "make_test_set",
+    "read_images",
+    "shifting_window",
+]

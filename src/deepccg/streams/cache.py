@@ -1,0 +1,155 @@
+"""Decoded images on disk: written once, then memory-mapped. Nothing here needs Pillow.
+
+A directory per data set, source and part holds ``x.npy`` (uint8 ``[N, C, H, W]``), ``y.npy``,
+``rows.npy`` (which images of the source they are: the stored split) and ``meta.json``. It is
+written beside its place and renamed, so it is there whole or not at all, also when several
+processes decode the same data at once.
+"""
+
+import contextlib
+import json
+import logging
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from deepccg.core import InputError
+from deepccg.streams.images import ImageSource, decode
+from deepccg.streams.stream import Array, IntArray
+
+_ARRAYS = ("x", "y", "rows")
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, eq=False)
+class Entry:
+    """One decoded part of a data set."""
+
+    names: tuple[str, ...]
+    x: Array
+    y: IntArray
+    rows: IntArray
+
+    @property
+    def image_size(self) -> tuple[int, int]:
+        """Height and width."""
+        return self.x.shape[2], self.x.shape[3]
+
+
+def default_cache_dir() -> Path:
+    """``$DEEPCCG_CACHE``, or ``deepccg`` in the user's cache directory."""
+    if os.environ.get("DEEPCCG_CACHE"):
+        return Path(os.environ["DEEPCCG_CACHE"]).expanduser()
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "deepccg"
+
+
+def safe_name(name: str) -> str:
+    """A directory name for a data set's name.
+
+    >>> safe_name("hf:owner/name")
+    'hf-owner-name'
+    """
+    return re.sub(r"[^\w.-]+", "-", name).strip("-.") or "data"
+
+
+def read_entry(directory: Path) -> Entry | None:
+    """The entry, memory-mapped; None if it is not there or was damaged (by its sizes)."""
+    try:
+        meta = json.loads((directory / "meta.json").read_text(encoding="utf-8"))
+        arrays = {key: _map_array(directory / f"{key}.npy", meta["arrays"][key]) for key in _ARRAYS}
+        return Entry(tuple(meta["names"]), **arrays)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def write_entry(directory: Path, source: ImageSource, image_size: tuple[int, int]) -> Entry:
+    """Decode all images into ``directory``, or use what another process has put there first."""
+    _log.info("decoding %d images into %s", len(source), directory)
+    try:
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(prefix=".partial-", dir=directory.parent))
+        try:
+            _write_files(temporary, source, image_size)
+            _move_into_place(temporary, directory)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+    except OSError as error:
+        raise InputError(
+            f"cannot write the cache {directory}: {error.strerror}; "
+            f"choose another place with DEEPCCG_CACHE"
+        ) from error
+    entry = read_entry(directory)
+    if entry is None:
+        raise InputError(f"the cache {directory} cannot be read back: delete it and try again")
+    return entry
+
+
+def _map_array(file: Path, expected: dict[str, Any]) -> Array:
+    if file.stat().st_size != expected["bytes"]:
+        raise ValueError(f"{file} was truncated")
+    # A plain view: indexing np.memmap itself is slow, and it would carry the file's path around.
+    array = np.asarray(np.load(file, mmap_mode="r", allow_pickle=False))
+    if list(array.shape) != expected["shape"] or array.dtype.str != expected["dtype"]:
+        raise ValueError(f"{file} holds another array")
+    return array
+
+
+def _write_files(directory: Path, source: ImageSource, image_size: tuple[int, int]) -> None:
+    shape = (3, *image_size)
+    pixels = (decode(where, encoded, shape) for where, encoded in source)
+    with _synced(directory / "x.npy") as file:
+        # Appended row by row, not memory-mapped: a full disk is then an error, not a crash.
+        header = {"descr": "|u1", "fortran_order": False, "shape": (len(source), *shape)}
+        np.lib.format.write_array_header_1_0(file, header)
+        for image in pixels:
+            file.write(np.ascontiguousarray(image).data)
+    for key, values in (("y", source.y), ("rows", source.rows)):
+        with _synced(directory / f"{key}.npy") as file:
+            np.save(file, values.astype("<i8"), allow_pickle=False)
+    arrays = {key: _describe(directory / f"{key}.npy") for key in _ARRAYS}
+    with _synced(directory / "meta.json") as file:
+        file.write(json.dumps({"names": list(source.names), "arrays": arrays}).encode())
+
+
+def _describe(file: Path) -> dict[str, Any]:
+    array = np.load(file, mmap_mode="r", allow_pickle=False)
+    return {
+        "shape": list(array.shape),
+        "dtype": array.dtype.str,
+        "bytes": file.stat().st_size,
+    }
+
+
+@contextlib.contextmanager
+def _synced(file: Path) -> Iterator[IO[bytes]]:
+    """Open for writing; the bytes are on disk when it closes."""
+    with file.open("wb") as stream:
+        yield stream
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+def _move_into_place(temporary: Path, directory: Path) -> None:
+    if directory.exists() and read_entry(directory) is None:
+        _discard(directory)
+    try:
+        temporary.rename(directory)
+    except OSError:
+        if read_entry(directory) is None:  # not simply another process that was first
+            raise
+
+
+def _discard(directory: Path) -> None:
+    """Remove a damaged entry: renamed first, so that nobody sees it half removed."""
+    grave = Path(tempfile.mkdtemp(prefix=".partial-", dir=directory.parent))
+    with contextlib.suppress(OSError):  # another process may have discarded it
+        directory.rename(grave / "damaged")
+    shutil.rmtree(grave, ignore_errors=True)

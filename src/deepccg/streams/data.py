@@ -1,0 +1,171 @@
+"""Labelled data: what a data set is made of, and how it is divided."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import torch
+
+from deepccg.core import InputError, Task, TestSet, derive_seed
+from deepccg.streams.stream import Array, IntArray
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Examples and labels.
+
+    Args:
+        x: uint8 images ``[N, C, H, W]`` (perhaps memory-mapped) or finite float vectors ``[N, F]``.
+        y: ``[N]`` int64 labels, 0 to K - 1.
+    """
+
+    x: Array = field(repr=False)
+    y: IntArray = field(repr=False)
+
+    def __post_init__(self) -> None:
+        images = self.x.ndim == 4 and self.x.dtype == np.uint8
+        vectors = self.x.ndim == 2 and self.x.dtype in (np.float32, np.float64)
+        if not images and not vectors:
+            raise InputError(
+                f"examples must be uint8 images [N, C, H, W] or float vectors [N, F]; "
+                f"got {self.x.dtype} {list(self.x.shape)}"
+            )
+        if self.y.dtype != np.int64 or self.y.shape != (len(self.x),):
+            raise InputError(
+                f"{len(self.x)} examples need int64 labels of shape [{len(self.x)}]; "
+                f"got {self.y.dtype} {list(self.y.shape)}"
+            )
+        if not len(self.y):
+            raise InputError("there are no examples")
+        if self.y.min() < 0:
+            raise InputError(f"example {int(self.y.argmin())} has the label {self.y.min()}")
+        if vectors and not np.isfinite(self.x).all():
+            row = int(np.flatnonzero(~np.isfinite(self.x).all(axis=1))[0])
+            raise InputError(f"example {row} is not finite (NaN or infinity) as {self.x.dtype}")
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def take(self, rows: IntArray) -> "Split":
+        """A copy of these rows, in this order."""
+        return Split(self.x[rows], self.y[rows])
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """A named data set. Each part is opened on first use and only then.
+
+    So a run that is scored on held-out training data never opens the test part.
+
+    Args:
+        name: How it is called in tables.
+        class_names: The name of each label.
+        open_train: Opens the training part.
+        open_test: Opens the test part.
+    """
+
+    name: str
+    class_names: tuple[str, ...]
+    open_train: Callable[[], Split] = field(repr=False)
+    open_test: Callable[[], Split] = field(repr=False)
+
+    @property
+    def n_classes(self) -> int:
+        """How many classes there are."""
+        return len(self.class_names)
+
+    @cached_property
+    def train(self) -> Split:
+        """The training part."""
+        return self._checked("train", self.open_train())
+
+    @cached_property
+    def test(self) -> Split:
+        """The test part."""
+        return self._checked("test", self.open_test())
+
+    def _checked(self, part: str, split: Split) -> Split:
+        if split.y.max() >= self.n_classes:
+            raise InputError(
+                f"{self.name} has {self.n_classes} classes, but its {part} part has the label "
+                f"{split.y.max()}"
+            )
+        return split
+
+
+def rows_by_class(y: IntArray) -> list[IntArray]:
+    """The rows of each class 0 to max(y), ascending; an absent class has none."""
+    order = np.argsort(y, kind="stable")
+    return np.split(order, np.cumsum(np.bincount(y))[:-1])
+
+
+def hold_out(split: Split, fraction: float, seed: int) -> tuple[Split, Split]:
+    """Divide into a training and a validation part, the same fraction of every class.
+
+    Args:
+        split: What to divide.
+        fraction: The share of each class that goes to validation, between 0 and 1.
+        seed: Decides which examples.
+    """
+    if not 0 < fraction < 1:
+        raise InputError(f"the validation fraction must be between 0 and 1, not {fraction}")
+    held = np.zeros(len(split), dtype=np.bool_)
+    for c, rows in enumerate(rows_by_class(split.y)):
+        n = round(fraction * len(rows))
+        if len(rows) and not 0 < n < len(rows):
+            raise InputError(
+                f"class {c} has {len(rows)} examples: holding out {fraction:g} of them leaves "
+                f"{len(rows) - n} to train on and {n} to validate on; each needs at least 1"
+            )
+        generator = np.random.default_rng(derive_seed(seed, "hold-out", str(c)))
+        held[generator.permutation(rows)[:n]] = True
+    return split.take(np.flatnonzero(~held)), split.take(np.flatnonzero(held))
+
+
+def cap_per_class(split: Split, n: int, seed: int) -> Split:
+    """At most ``n`` examples of each class, drawn by ``seed``, in their old order."""
+    if n < 1:
+        raise InputError(f"at least 1 example per class must remain, not {n}")
+    rows = rows_by_class(split.y)
+    return split.take(_draw(rows, [n] * len(rows), seed))
+
+
+def make_test_set(
+    split: Split, tasks: Sequence[Task], limit: int | None = None, seed: int = 0
+) -> TestSet:
+    """The examples of the tasks' classes, to be scored under each task's mask.
+
+    Args:
+        split: Held-out data.
+        tasks: The tasks of the stream.
+        limit: At most so many examples, equally many of each class (the remainder goes one each
+            to the first); a class with fewer gives all it has.
+        seed: Decides which, where there is a limit.
+    """
+    rows = rows_by_class(split.y)
+    classes = sorted({c for task in tasks for c in task.classes})
+    missing = [c for c in classes if c >= len(rows) or not len(rows[c])]
+    if missing:
+        raise InputError(f"there are no held-out examples of class {missing[0]}")
+    if limit is not None and limit < len(classes):
+        raise InputError(
+            f"{limit} images cannot show {len(classes)} classes: allow at least one each"
+        )
+    quotas = [0] * len(rows)
+    for i, c in enumerate(classes):
+        share = len(rows[c])
+        if limit is not None:
+            share = limit // len(classes) + (i < limit % len(classes))
+        quotas[c] = share
+    part = split.take(_draw(rows, quotas, seed))
+    return TestSet(torch.from_numpy(part.x), torch.from_numpy(part.y), tuple(tasks))
+
+
+def _draw(rows: Sequence[IntArray], quotas: Sequence[int], seed: int) -> IntArray:
+    """Up to ``quotas[c]`` rows of each class c, ascending."""
+    drawn = []
+    for c, (mine, quota) in enumerate(zip(rows, quotas, strict=True)):
+        generator = np.random.default_rng(derive_seed(seed, "draw", str(c)))
+        drawn.append(generator.permutation(mine)[:quota])
+    return np.sort(np.concatenate(drawn))

@@ -1,0 +1,174 @@
+"""Data sets by name."""
+
+import difflib
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from deepccg.core import InputError
+from deepccg.streams import digits
+from deepccg.streams.cache import default_cache_dir, safe_name
+from deepccg.streams.data import Dataset
+from deepccg.streams.mini_imagenet import mini_imagenet_recipe
+from deepccg.streams.recipes import Facts, Recipe, folder_recipe, hub_recipe, parquet_recipe
+from deepccg.streams.tables import Columns
+
+
+@dataclass(frozen=True)
+class DatasetInfo:
+    """A data set that has a name here.
+
+    Args:
+        name: What to call it.
+        classes: How many classes it has.
+        image_shape: Channels, height, width.
+        train: How many training images.
+        test: How many test images.
+        source: Where it comes from: a repository of the public hub, or a package.
+        note: Whom to cite, and what is known of the licence.
+        cached_at: Where its decoded images are on this machine; None if they are not.
+    """
+
+    name: str
+    classes: int
+    image_shape: tuple[int, int, int]
+    train: int
+    test: int
+    source: str
+    note: str
+    cached_at: Path | None = None
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """How the hub stores a data set."""
+
+    repository: str
+    columns: Columns
+    folder: str  # of the parquet files within the repository
+
+
+_CATALOGUE = {
+    info.name: info
+    for info in (
+        DatasetInfo(
+            "digits", 10, (1, 8, 8), digits.N_TRAIN, digits.N_TEST, "scikit-learn (installed)",
+            "Alpaydin & Kaynak 1998, UCI Machine Learning Repository, CC BY 4.0",
+        ),
+        DatasetInfo(
+            "cifar10", 10, (3, 32, 32), 50_000, 10_000, "uoft-cs/cifar10",
+            "cite Krizhevsky 2009, Learning multiple layers of features from tiny images; "
+            "no formal licence",
+        ),
+        DatasetInfo(
+            "cifar100", 100, (3, 32, 32), 50_000, 10_000, "uoft-cs/cifar100",
+            "cite Krizhevsky 2009, Learning multiple layers of features from tiny images; "
+            "no formal licence",
+        ),
+        DatasetInfo(
+            "mini-imagenet", 100, (3, 84, 84), 50_000, 10_000,
+            "timm/mini-imagenet",
+            "after Vinyals et al. 2016, Matching networks for one shot learning (its card: not "
+            "exactly their classes); ImageNet's terms of access: non-commercial research",
+        ),
+    )
+}  # fmt: skip
+
+_LAYOUTS = {
+    "cifar10": _Layout("uoft-cs/cifar10", Columns("img", "label"), "plain_text"),
+    "cifar100": _Layout("uoft-cs/cifar100", Columns("img", "fine_label"), "cifar100"),
+    # 65,000 ImageNet images of 100 classes at their own sizes, class names in the schema.
+    "mini-imagenet": _Layout("timm/mini-imagenet", Columns("image", "label"), "data"),
+}
+
+
+def available(cache_dir: str | Path | None = None) -> list[DatasetInfo]:
+    """The data sets that have a name, and where they are cached."""
+    cache = Path(cache_dir) if cache_dir else default_cache_dir()
+    found = {name: cache / safe_name(name) for name in _CATALOGUE}
+    return [
+        replace(info, cached_at=found[name] if found[name].is_dir() else None)
+        for name, info in _CATALOGUE.items()
+    ]
+
+
+def load_dataset(
+    name: str,
+    data_dir: str | Path | None = None,
+    cache_dir: str | Path | None = None,
+    image_size: int | None = None,
+) -> Dataset:
+    """A data set, decoded once and memory-mapped from then on.
+
+    Args:
+        name: ``digits``, ``cifar10``, ``cifar100``, ``mini-imagenet``; ``hf:owner/name`` or
+            ``hf:owner/name:config`` for any image-classification data set of the public hub; or
+            a folder of class folders, as a path or ``folder:PATH``.
+        data_dir: Where the parquet files of a named or hub data set are, instead of the hub.
+            For ``mini-imagenet`` also a folder of class folders.
+        cache_dir: Where decoded images are kept; by default ``$DEEPCCG_CACHE`` or the user's
+            cache directory.
+        image_size: The side of the square that images become. By default the data set's own;
+            for hub data sets and folders the size that all images share, else 32.
+
+    >>> data = load_dataset("digits")
+    >>> data.n_classes, data.train.x.shape, len(data.test)
+    (10, (1400, 1, 8, 8), 397)
+    """
+    if image_size is not None and image_size < 1:
+        raise InputError(f"image_size must be at least 1, not {image_size}")
+    if name == "digits":
+        if image_size not in (None, 8):
+            raise InputError("the images of digits are 8 x 8: image_size cannot change that")
+        return digits.digits()
+    size = (image_size, image_size) if image_size else None
+    recipe = _recipe(name, Path(data_dir).expanduser() if data_dir else None, size)
+    return recipe.dataset(Path(cache_dir).expanduser() if cache_dir else default_cache_dir())
+
+
+def _recipe(name: str, data_dir: Path | None, size: tuple[int, int] | None) -> Recipe:
+    if name in _LAYOUTS:
+        return _named_recipe(name, data_dir, size)
+    kind, _, rest = name.partition(":")
+    if kind == "hf":
+        return _hub_recipe(name, rest, data_dir, size)
+    path = Path(rest if kind == "folder" and rest else name).expanduser()
+    if kind == "folder" or "/" in name or os.sep in name or path.is_dir():
+        return folder_recipe(path, Facts(image_size=size))
+    raise _unknown(name)
+
+
+def _named_recipe(name: str, data_dir: Path | None, size: tuple[int, int] | None) -> Recipe:
+    layout, info = _LAYOUTS[name], _CATALOGUE[name]
+    facts = Facts(layout.columns, size or info.image_shape[1:], info.classes)
+    folders = (name, layout.folder, f"{name}/{layout.folder}")
+    if name == "mini-imagenet":
+        return mini_imagenet_recipe(layout.repository, data_dir, folders, facts)
+    if data_dir is None:
+        return hub_recipe(name, layout.repository, None, facts)
+    return parquet_recipe(name, data_dir, folders, facts)
+
+
+def _hub_recipe(
+    name: str, address: str, data_dir: Path | None, size: tuple[int, int] | None
+) -> Recipe:
+    repository, _, config = address.partition(":")
+    if not repository or repository.count("/") > 1:
+        raise InputError(f"'{name}' does not name a hub data set: write hf:owner/name[:config]")
+    facts = Facts(image_size=size)
+    if data_dir is None:
+        return hub_recipe(name, repository, config or None, facts)
+    own = repository.rpartition("/")[2]
+    folders = [own, "data", f"{own}/data"]
+    if config:
+        folders += [config, f"{own}/{config}"]
+    return parquet_recipe(name, data_dir, folders, facts)
+
+
+def _unknown(name: str) -> InputError:
+    close = difflib.get_close_matches(name, _CATALOGUE, n=1)
+    hint = f" (did you mean {close[0]}?)" if close else ""
+    return InputError(
+        f"unknown data set '{name}'{hint}: choose {', '.join(_CATALOGUE)}, hf:owner/name, "
+        f"or a folder of class folders"
+    )

@@ -1,0 +1,96 @@
+"""A folder of class folders: ``FOLDER/<class>/<image>``, or ``FOLDER/train/<class>/<image>``."""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from deepccg.core import InputError
+from deepccg.streams.images import ImageSource, read_file
+from deepccg.streams.stream import IntArray
+
+IMAGE_SUFFIXES = frozenset(
+    {".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"}
+)
+_TEST_FOLDERS = ("test", "validation", "valid", "val")
+_TEST_SHARE = 0.2
+
+
+def image_files(folder: Path) -> list[Path]:
+    """All image files below ``folder``, hidden ones left out, in a fixed order."""
+    files = (file for file in folder.rglob("*") if file.suffix.lower() in IMAGE_SUFFIXES)
+    return sorted(f for f in files if f.is_file() and not _hidden(f.relative_to(folder)))
+
+
+def is_divided(folder: Path) -> bool:
+    """Whether the folder has its own ``train`` folder of class folders."""
+    train = folder / "train"
+    return train.is_dir() and any(child.is_dir() for child in train.iterdir())
+
+
+def part_files(folder: Path, part: str) -> dict[str, list[Path]]:
+    """The files of each class, for the part ``train`` or ``test`` of a folder.
+
+    A folder without its own ``train`` is divided here: of each class, the fifth of its images
+    whose names hash lowest is the test part. So the division needs no seed, is the same on every
+    machine, and an added image moves at most one other.
+    """
+    if not folder.is_dir():
+        raise InputError(f"there is no folder {folder}")
+    if is_divided(folder):
+        return class_files(_part_folder(folder, part))
+    return {
+        name: _divide(folder / name, files)[part == "test"]
+        for name, files in class_files(folder).items()
+    }
+
+
+def class_files(folder: Path) -> dict[str, list[Path]]:
+    """The image files of each class folder, classes and files in order of name."""
+    children = sorted(child for child in folder.iterdir() if child.is_dir())
+    folders = [child for child in children if not child.name.startswith(".")]
+    if not folders:
+        raise InputError(f"no class folders in {folder}: expected {folder}/<class>/<image>")
+    classes = {child.name: image_files(child) for child in folders}
+    for name, files in classes.items():
+        if not files:
+            raise InputError(f"the class folder {folder / name} has no images")
+    return classes
+
+
+def folder_source(classes: dict[str, list[Path]]) -> ImageSource:
+    """The images of these classes."""
+    files = [file for members in classes.values() for file in members]
+    y = np.repeat(np.arange(len(classes)), [len(members) for members in classes.values()])
+
+    def read(rows: IntArray) -> Iterator[tuple[str, bytes]]:
+        for row in rows:
+            yield str(files[row]), read_file(files[row])
+
+    return ImageSource(tuple(classes), y.astype(np.int64), np.arange(len(y)), read)
+
+
+def _part_folder(folder: Path, part: str) -> Path:
+    if part == "train":
+        return folder / "train"
+    for name in _TEST_FOLDERS:
+        if (folder / name).is_dir():
+            return folder / name
+    raise InputError(f"{folder} has a folder train but none of {', '.join(_TEST_FOLDERS)}")
+
+
+def _divide(folder: Path, files: Sequence[Path]) -> tuple[list[Path], list[Path]]:
+    if len(files) < 2:
+        raise InputError(f"the class folder {folder} has 1 image; training and test need one each")
+    n_test = max(1, round(_TEST_SHARE * len(files)))
+    chosen = set(sorted(files, key=lambda file: _digest(file.relative_to(folder)))[:n_test])
+    return [f for f in files if f not in chosen], [f for f in files if f in chosen]
+
+
+def _digest(path: Path) -> bytes:
+    return hashlib.blake2b(path.as_posix().encode(), digest_size=16).digest()
+
+
+def _hidden(path: Path) -> bool:
+    return any(part.startswith(".") for part in path.parts)

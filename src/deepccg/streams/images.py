@@ -1,0 +1,121 @@
+"""Encoded images, from wherever they come, and their pixels. Pillow is imported when used."""
+
+import io
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from deepccg.core import InputError
+from deepccg.streams.labels import align_labels
+from deepccg.streams.stream import IntArray
+
+Pixels = npt.NDArray[np.uint8]
+MIXED_SIZE = (32, 32)  # what images of different sizes become, unless a size is asked for
+
+
+@dataclass(frozen=True, eq=False)
+class ImageSource:
+    """Labelled, encoded images in a fixed order: files, or rows of a table.
+
+    Args:
+        names: The class names.
+        y: ``[N]`` int64 labels.
+        rows: ``[N]`` where each image is in what ``read`` reads.
+        read: For ascending rows, yields where each image is (to be shown to the user) and its
+            encoded bytes.
+    """
+
+    names: tuple[str, ...]
+    y: IntArray
+    rows: IntArray
+    read: Callable[[IntArray], Iterator[tuple[str, bytes]]]
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def __iter__(self) -> Iterator[tuple[str, bytes]]:
+        return self.read(self.rows)
+
+    def take(self, positions: IntArray) -> "ImageSource":
+        """The images at these ascending positions."""
+        return replace(self, y=self.y[positions], rows=self.rows[positions])
+
+
+def concatenate(sources: Sequence[ImageSource]) -> ImageSource:
+    """One source after the other, classes matched by name and sorted."""
+    names = tuple(sorted({name for source in sources for name in source.names}))
+    starts = np.cumsum([0] + [len(source) for source in sources])
+
+    def read(rows: IntArray) -> Iterator[tuple[str, bytes]]:
+        for source, start in zip(sources, starts[:-1], strict=True):
+            mine = rows[(rows >= start) & (rows < start + len(source))]
+            yield from source.read(source.rows[mine - start])
+
+    y = np.concatenate([align_labels(source.y, source.names, names) for source in sources])
+    return ImageSource(names, y, np.arange(len(y)), read)
+
+
+def common_size(source: ImageSource) -> tuple[int, int]:
+    """The height and width that all images share, or ``MIXED_SIZE``. Reads headers only."""
+    sizes = set()
+    for where, encoded in source:
+        with _opened(where, encoded) as image:
+            sizes.add((image.height, image.width))
+        if len(sizes) > 1:
+            return MIXED_SIZE
+    return sizes.pop()
+
+
+def decode(where: str, encoded: bytes, shape: tuple[int, int, int]) -> Pixels:
+    """The pixels of one image, ``[C, H, W]``: grey for one channel, else RGB; resized to fit."""
+    from PIL import Image
+
+    channels, height, width = shape
+    with _opened(where, encoded) as opened:
+        try:
+            image = opened.convert("L" if channels == 1 else "RGB")
+        except _UNREADABLE as error:
+            raise _unreadable(where, error) from error
+    if image.size != (width, height):
+        image = image.resize((width, height), Image.Resampling.LANCZOS)
+    return np.asarray(image).reshape(height, width, channels).transpose(2, 0, 1)
+
+
+def read_images(files: Sequence[Path], shape: tuple[int, int, int]) -> Pixels:
+    """Image files as ``[N, C, H, W]``, as a data set of examples of ``shape`` would hold them."""
+    if shape[0] not in (1, 3):
+        raise InputError(f"image files become grey (1 channel) or RGB (3), not {shape[0]} channels")
+    pixels = np.empty((len(files), *shape), dtype=np.uint8)
+    for i, file in enumerate(files):
+        pixels[i] = decode(str(file), read_file(file), shape)
+    return pixels
+
+
+def read_file(file: Path) -> bytes:
+    """The bytes of an image file, or an ``InputError`` that names it."""
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise InputError(f"cannot read the image {file}: {error.strerror}") from error
+
+
+# What Pillow raises on damaged data, by format: truncated files, broken PNG chunks, bad values.
+_UNREADABLE = (OSError, SyntaxError, ValueError, EOFError)
+
+
+def _opened(where: str, encoded: bytes) -> Any:
+    from PIL import Image
+
+    try:
+        return Image.open(io.BytesIO(encoded))
+    except (*_UNREADABLE, Image.DecompressionBombError) as error:
+        raise _unreadable(where, error) from error
+
+
+def _unreadable(where: str, error: BaseException) -> InputError:
+    reason = "not an image in a known format" if "identify" in str(error) else str(error)
+    return InputError(f"cannot read the image {where}: {reason}")

@@ -1,0 +1,108 @@
+"""MiniImageNet's split for continual learning: 500 training and 100 test images per class.
+
+Copies of the data set come divided for other purposes, the few-shot benchmark *by class*, so all
+parts are put together and every class is divided here. The rule must give the same split to
+everybody: the images of a class are put in order of a hash of their encoded bytes; the first 100
+are test, the next 500 are training images. The rows of an archive, its shards and its file names
+may be in any order; the content of an image file stays the same. (An image that is there twice
+counts once, so no test image is also a training image.) The chosen rows are kept in the cache.
+
+The hub's copy has 100 ImageNet classes; its card says that they are not exactly those of Vinyals
+et al. (2016). Whoever has the original gives it as a folder of class folders.
+"""
+
+import hashlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from deepccg.core import InputError
+from deepccg.streams.folder import class_files, folder_source, is_divided
+from deepccg.streams.hub import hub_tables
+from deepccg.streams.images import ImageSource, concatenate
+from deepccg.streams.parquet import parquet_folder, parquet_part, parquet_table
+from deepccg.streams.recipes import Facts, Identity, Recipe, file_identity
+from deepccg.streams.stream import IntArray
+from deepccg.streams.tables import Columns, table_source
+
+NAME = "mini-imagenet"
+TRAIN_PER_CLASS = 500
+TEST_PER_CLASS = 100
+
+_PARTS = (("train",), ("validation", "valid", "val"), ("test",))
+
+
+def mini_imagenet_recipe(
+    repository: str,
+    data_dir: Path | None,
+    folders: Sequence[str],
+    facts: Facts,
+    *,
+    train_per_class: int = TRAIN_PER_CLASS,
+    test_per_class: int = TEST_PER_CLASS,
+) -> Recipe:
+    """MiniImageNet, from the hub, from local parquet files or from a folder of class folders."""
+    if data_dir is None:
+        where: Identity = ["hub", repository]
+        sources = _hub_parts(repository, facts.columns)
+    else:
+        files, sources = _local_parts(data_dir, folders, facts.columns)
+        where = file_identity(files)
+
+    def images(part: str) -> ImageSource:
+        everything = concatenate(sources())
+        facts.check_classes(NAME, len(everything.names))
+        return choose_part(
+            everything, part, train_per_class=train_per_class, test_per_class=test_per_class
+        )
+
+    return Recipe(NAME, lambda _: [train_per_class, test_per_class, where], images, facts)
+
+
+def _hub_parts(repository: str, columns: Columns) -> Callable[[], list[ImageSource]]:
+    return lambda: [table_source(t, columns) for t in hub_tables(repository, None, _PARTS)]
+
+
+def _local_parts(
+    data_dir: Path, folders: Sequence[str], columns: Columns
+) -> tuple[list[Path], Callable[[], list[ImageSource]]]:
+    """The files of all parts, and how to read them."""
+    place = parquet_folder(data_dir, folders)
+    if place is not None:
+        tables = [found for names in _PARTS if (found := parquet_part(place, names))]
+        files = [file for table in tables for file in table]
+        return files, lambda: [table_source(parquet_table(table), columns) for table in tables]
+    root = data_dir / NAME if (data_dir / NAME).is_dir() else data_dir
+    roots = [root]
+    if is_divided(root):
+        roots = [root / part for names in _PARTS for part in names if (root / part).is_dir()]
+    classes = [class_files(folder) for folder in roots]
+    files = [file for one in classes for members in one.values() for file in members]
+    return files, lambda: [folder_source(one) for one in classes]
+
+
+def choose_part(
+    source: ImageSource,
+    part: str,
+    *,
+    train_per_class: int = TRAIN_PER_CLASS,
+    test_per_class: int = TEST_PER_CLASS,
+) -> ImageSource:
+    """The ``train`` or ``test`` images of all images."""
+    by_class: list[dict[bytes, int]] = [{} for _ in source.names]
+    for position, (_, encoded) in enumerate(source):
+        digest = hashlib.blake2b(encoded, digest_size=16).digest()
+        by_class[source.y[position]].setdefault(digest, position)
+    wanted = slice(test_per_class) if part == "test" else slice(test_per_class, None)
+    chosen: list[int] = []
+    for name, positions in zip(source.names, by_class, strict=True):
+        if len(positions) < test_per_class + train_per_class:
+            raise InputError(
+                f"class '{name}' has {len(positions)} different images; the split needs "
+                f"{test_per_class} test and {train_per_class} training images"
+            )
+        in_order = [positions[digest] for digest in sorted(positions)]
+        chosen += in_order[: test_per_class + train_per_class][wanted]
+    rows: IntArray = np.sort(np.array(chosen, dtype=np.int64))
+    return source.take(rows)

@@ -1,0 +1,142 @@
+"""Recipes: where the parts of a data set come from, and how they get decoded into the cache."""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from deepccg.core import InputError
+from deepccg.streams.cache import Entry, read_entry, safe_name, write_entry
+from deepccg.streams.data import Dataset, Split
+from deepccg.streams.folder import folder_source, part_files
+from deepccg.streams.hub import hub_tables
+from deepccg.streams.images import ImageSource, common_size
+from deepccg.streams.labels import align_labels
+from deepccg.streams.parquet import parquet_folder, parquet_part, parquet_table
+from deepccg.streams.tables import Columns, table_source
+
+_FORMAT = 1  # of the cache: raise it when the same source would be decoded differently
+_PARTS = {"train": ("train",), "test": ("test", "validation", "valid", "val")}
+
+Identity = list[object]
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known of a data set of images beforehand; None where it is to be found out.
+
+    Args:
+        columns: The columns of its tables.
+        image_size: Height and width; None for the size that all images share, else 32 x 32.
+        n_classes: How many classes it must have.
+    """
+
+    columns: Columns = field(default_factory=Columns)
+    image_size: tuple[int, int] | None = None
+    n_classes: int | None = None
+
+    def check_classes(self, name: str, found: int) -> None:
+        """Refuse a source with another number of classes."""
+        if self.n_classes not in (None, found):
+            raise InputError(f"{name} has {self.n_classes} classes, but {found} were found")
+
+
+@dataclass(frozen=True, eq=False)
+class Recipe:
+    """How a data set of encoded images is made.
+
+    Args:
+        name: The name of the data set.
+        identity: For a part (``train`` or ``test``), what its pixels depend on, as JSON values;
+            cheap, and without opening the part. It decides whether the cache can be used.
+        images: For a part, its images; called only when they have to be decoded.
+        facts: What the images and classes must be like.
+    """
+
+    name: str
+    identity: Callable[[str], Identity]
+    images: Callable[[str], ImageSource]
+    facts: Facts
+
+    def dataset(self, cache_dir: Path) -> Dataset:
+        """The data set; its training part gets decoded now if need be, its test part on use."""
+        train = self._entry("train", cache_dir, self.facts.image_size)
+
+        def open_test() -> Split:
+            # Whatever the sizes of the test images are, they become those of the training part.
+            test = self._entry("test", cache_dir, train.image_size)
+            return Split(test.x, align_labels(test.y, test.names, train.names))
+
+        return Dataset(self.name, train.names, lambda: Split(train.x, train.y), open_test)
+
+    def _entry(self, part: str, cache_dir: Path, image_size: tuple[int, int] | None) -> Entry:
+        about = json.dumps([_FORMAT, self.identity(part), part, image_size])
+        key = hashlib.blake2b(about.encode(), digest_size=8).hexdigest()
+        directory = cache_dir / safe_name(self.name) / f"{part}-{key}"
+        entry = read_entry(directory)
+        if entry is None:
+            source = self.images(part)
+            self._check(part, source)
+            entry = write_entry(directory, source, image_size or common_size(source))
+        return entry
+
+    def _check(self, part: str, source: ImageSource) -> None:
+        self.facts.check_classes(self.name, len(source.names))
+        counts = np.bincount(source.y, minlength=len(source.names))
+        if part == "train" and not counts.all():
+            name = source.names[int(counts.argmin())]
+            raise InputError(f"{self.name} has no training images of the class '{name}'")
+
+
+def hub_recipe(name: str, repository: str, config: str | None, facts: Facts) -> Recipe:
+    """A data set of the public hub."""
+
+    def images(part: str) -> ImageSource:
+        (table,) = hub_tables(repository, config, [_PARTS[part]])
+        return table_source(table, facts.columns)
+
+    return Recipe(name, lambda _: ["hub", repository, config], images, facts)
+
+
+def parquet_recipe(name: str, data_dir: Path, folders: Sequence[str], facts: Facts) -> Recipe:
+    """The same from local parquet files; ``folders``: where in ``data_dir`` they may be."""
+    place = parquet_folder(data_dir, folders)
+    if place is None:
+        places = ", ".join(str(data_dir / folder) for folder in (*folders, ""))
+        raise InputError(f"no train*.parquet for {name}; looked in {places}")
+
+    def files(part: str) -> list[Path]:
+        found = parquet_part(place, _PARTS[part])
+        if not found:
+            raise InputError(f"there is no {part}*.parquet in {place}")
+        return found
+
+    def images(part: str) -> ImageSource:
+        return table_source(parquet_table(files(part)), facts.columns)
+
+    return Recipe(name, lambda part: file_identity(files(part)), images, facts)
+
+
+def folder_recipe(folder: Path, facts: Facts) -> Recipe:
+    """A folder of class folders."""
+
+    def identity(part: str) -> Identity:
+        classes = part_files(folder, part)
+        return [list(classes), file_identity(f for files in classes.values() for f in files)]
+
+    def images(part: str) -> ImageSource:
+        return folder_source(part_files(folder, part))
+
+    return Recipe(folder.resolve().name, identity, images, facts)
+
+
+def file_identity(files: Iterable[Path]) -> Identity:
+    """What tells that files have changed: path, size and time. Hashed only, never stored."""
+    about: Identity = []
+    for file in files:
+        stat = file.stat()
+        about.append([str(file.resolve()), stat.st_size, stat.st_mtime_ns])
+    return about

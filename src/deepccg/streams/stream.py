@@ -1,0 +1,182 @@
+"""A stream is an immutable, indexable sequence of batches; a run reads it once, by a cursor."""
+
+import dataclasses
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from deepccg.core import Batch, InputError, SecondRead, Task
+
+IntArray = npt.NDArray[np.int64]
+Array = npt.NDArray[Any]
+
+_FINGERPRINT_IMAGES = 64  # enough to tell other pixels under the same labels, cheap at any size
+
+
+class Stream:
+    """Batches in the order they arrive, each with its task.
+
+    The examples stay where they are (an array, perhaps memory-mapped); a batch is gathered when
+    it is asked for, so any position can be read at once and resuming replays nothing.
+
+    Args:
+        x: ``[N, ...]`` examples: uint8 images ``[N, C, H, W]`` or float vectors ``[N, F]``.
+        y: ``[N]`` int64 labels.
+        rows: ``[E]`` rows of ``x``, in order of arrival.
+        offsets: ``[S + 1]``: batch ``i`` is ``rows[offsets[i]:offsets[i + 1]]``.
+        tasks: The task of each of the S batches. ``Task.batches`` is filled in here.
+    """
+
+    def __init__(
+        self, x: Array, y: IntArray, rows: IntArray, offsets: IntArray, tasks: Sequence[Task]
+    ) -> None:
+        self._x = _frozen(np.asarray(x))
+        self._y = _frozen(np.asarray(y, dtype=np.int64))
+        self._rows = _frozen(np.array(rows, dtype=np.int64))
+        self._offsets = _frozen(np.array(offsets, dtype=np.int64))
+        self._check(tasks)
+        counts = Counter(task.id for task in tasks)
+        self._tasks = {t.id: dataclasses.replace(t, batches=counts[t.id]) for t in tasks}
+        self._task_ids = tuple(task.id for task in tasks)
+
+    def _check(self, tasks: Sequence[Task]) -> None:
+        offsets, rows = self._offsets, self._rows
+        if self._x.ndim < 2 or self._y.shape != (len(self._x),):
+            raise InputError(
+                f"a stream needs x of shape [N, ...] and y of shape [N]; "
+                f"got {list(self._x.shape)} and {list(self._y.shape)}"
+            )
+        if len(offsets) != len(tasks) + 1 or offsets[0] != 0 or offsets[-1] != len(rows):
+            raise InputError("a stream's offsets must run from 0 to len(rows), one step per task")
+        if (np.diff(offsets) < 1).any():
+            raise InputError("a stream has a batch without examples")
+        if len(rows) and (rows.min() < 0 or rows.max() >= len(self._x)):
+            raise InputError(f"a stream names rows outside its {len(self._x)} examples")
+        distinct = {task: k for k, task in enumerate(dict.fromkeys(tasks))}
+        owner = np.repeat([distinct[task] for task in tasks], np.diff(offsets))
+        for task, k in distinct.items():
+            foreign = np.setdiff1d(self._y[rows[owner == k]], task.classes)
+            if len(foreign):
+                raise InputError(f"task {task.id} holds labels outside its classes: {foreign}")
+        if len({task.id for task in tasks}) != len(distinct):
+            raise InputError("a stream has two different tasks with the same id")
+
+    def __len__(self) -> int:
+        return len(self._task_ids)
+
+    def __getitem__(self, step: int) -> Batch:
+        rows = self.indices(step)
+        x, y = torch.from_numpy(self._x[rows]), torch.from_numpy(self._y[rows])
+        return Batch(x, y, self.task_of(step))
+
+    def __repr__(self) -> str:
+        return f"Stream({len(self)} batches, {self.examples} examples, {len(self.tasks)} tasks)"
+
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        """The tasks, in order of first appearance."""
+        return tuple(self._tasks.values())
+
+    @property
+    def classes(self) -> tuple[int, ...]:
+        """The labels, in the order in which the tasks introduce them."""
+        return tuple(dict.fromkeys(c for task in self.tasks for c in task.classes))
+
+    @property
+    def examples(self) -> int:
+        """How many examples the whole stream hands out."""
+        return len(self._rows)
+
+    @property
+    def source_size(self) -> int:
+        """How many examples the underlying data has (N); the stream need not use all."""
+        return len(self._x)
+
+    def indices(self, step: int) -> IntArray:
+        """The rows of the underlying data that make batch ``step``."""
+        step = self._position(step)
+        return self._rows[self._offsets[step] : self._offsets[step + 1]]
+
+    def task_of(self, step: int) -> Task:
+        """The task of batch ``step``."""
+        return self._tasks[self._task_ids[self._position(step)]]
+
+    def fingerprint(self) -> str:
+        """A hash by which a checkpoint knows its stream: order, labels, tasks, some pixels."""
+        tasks = [[task.id, list(map(int, task.classes))] for task in self.tasks]
+        about = [tasks, self._task_ids, self._x.dtype.str, self._x.shape]
+        digest = hashlib.blake2b(json.dumps(about).encode(), digest_size=16)
+        for array in (self._rows, self._offsets, self._y[self._rows]):
+            digest.update(array.astype("<i8").tobytes())
+        sample = self._rows[:: max(1, len(self._rows) // _FINGERPRINT_IMAGES)]
+        digest.update(np.ascontiguousarray(self._x[sample]).tobytes())
+        return digest.hexdigest()
+
+    def _position(self, step: int) -> int:
+        position = step + len(self) if step < 0 else step
+        if not 0 <= position < len(self):
+            raise IndexError(f"batch {step} of a stream of {len(self)} batches")
+        return position
+
+
+class Cursor:
+    """Reads a stream from ``position`` on and refuses a second read of any example.
+
+    Args:
+        stream: What to read.
+        position: The first step to hand out. The examples of all earlier steps count as read.
+    """
+
+    def __init__(self, stream: Stream, position: int = 0) -> None:
+        if not 0 <= position <= len(stream):
+            raise InputError(f"position {position} is outside a stream of {len(stream)} batches")
+        self._stream = stream
+        self._position = position
+        self._seen = np.zeros(stream.source_size, dtype=np.bool_)
+        for step in range(position):
+            self._seen[stream.indices(step)] = True
+
+    @property
+    def position(self) -> int:
+        """The next step; all that a checkpoint has to keep."""
+        return self._position
+
+    @property
+    def reads(self) -> int:
+        """How many examples have been handed out; no example counts twice, as none is."""
+        return int(np.count_nonzero(self._seen))
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Batch:
+        if self._position == len(self._stream):
+            raise StopIteration
+        return self.read(self._position)
+
+    def read(self, step: int) -> Batch:
+        """Hand out batch ``step`` and move behind it. Steps may be skipped, never repeated."""
+        if not 0 <= step < len(self._stream):
+            raise IndexError(f"batch {step} of a stream of {len(self._stream)} batches")
+        if step < self._position:
+            raise SecondRead(f"batch {step} was passed: the cursor is at {self._position}")
+        rows = self._stream.indices(step)
+        again = rows[self._seen[rows]]
+        if len(again) or len(np.unique(rows)) != len(rows):
+            raise SecondRead(f"batch {step} repeats an example: the protocol is a single pass")
+        self._seen[rows] = True
+        self._position = step + 1
+        return self._stream[step]
+
+
+def _frozen(array: Array) -> Array:
+    """A read-only view; the caller's own array keeps its flags."""
+    view = array.view()
+    view.flags.writeable = False
+    return view

@@ -1,0 +1,120 @@
+"""Records keep every number through JSON and refuse what could not have been measured."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deepccg.records import ClassScore, Evaluation, RecordError, TaskScore, Training
+from deepccg.records import record_from_json as from_json
+
+
+def an_evaluation() -> Evaluation:
+    return Evaluation(
+        step=50,
+        examples=500,
+        task=1,
+        final=False,
+        images=30,
+        of_images=100,
+        tasks=(TaskScore(0, (3, 7), 20, 15, 11), TaskScore(1, (7, 1), 20, 18, 10)),
+        classes=(ClassScore(3, 10, 6, 8.0), ClassScore(7, 10, 5, 7.5), ClassScore(1, 10, 5, 10.0)),
+    )
+
+
+def without(data: dict, key: str) -> dict:
+    return {name: value for name, value in data.items() if name != key}
+
+
+def test_an_evaluation_survives_json():
+    evaluation = an_evaluation()
+    data = evaluation.to_json()
+    assert json.loads(json.dumps(data)) == data  # nothing but plain JSON values
+    assert from_json(json.loads(json.dumps(data))) == evaluation
+
+
+finite = st.floats(allow_nan=False, allow_infinity=False)
+
+
+@given(st.integers(0, 10**9), finite, st.dictionaries(st.text(), finite))
+def test_training_survives_json(step, loss, extra):
+    record = Training(step, loss, extra)
+    assert from_json(json.loads(json.dumps(record.to_json(), allow_nan=False))) == record
+
+
+@pytest.mark.parametrize("part", [(), ("tasks", 0), ("classes", 0)])
+def test_every_key_is_needed_and_no_other_allowed(part):
+    def edited(edit):
+        data = an_evaluation().to_json()
+        if not part:
+            return edit(data)
+        name, index = part
+        data[name][index] = edit(data[name][index])
+        return data
+
+    original = an_evaluation().to_json()
+    target = original if not part else original[part[0]][part[1]]
+    for key in target:
+        with pytest.raises(RecordError, match=key if key != "type" else "None"):
+            from_json(edited(lambda data, key=key: without(data, key)))
+    with pytest.raises(RecordError, match="unknown key 'mood'"):
+        from_json(edited(lambda data: data | {"mood": 1}))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"step": 1.5}, "step must be an integer, not 1.5"),
+        ({"step": True}, "step must be an integer, not True"),
+        ({"step": -1}, "step must be at least 0"),
+        ({"final": 1}, "final must be true or false"),
+        ({"images": 31}, "do not add up to 31"),
+        ({"of_images": 29}, "of_images must be at least 30"),
+        ({"task": 2}, "the current task 2 has no score"),
+        ({"tasks": {}}, "tasks must be a list"),
+        ({"classes": 3}, "classes must be a list"),
+        ({"type": "mystery"}, "not 'mystery'"),
+    ],
+)
+def test_a_wrong_evaluation_is_named_in_one_line(change, message):
+    with pytest.raises(RecordError, match=message) as error:
+        from_json(an_evaluation().to_json() | change)
+    assert "\n" not in str(error.value)
+
+
+def test_counts_cannot_exceed_the_images():
+    with pytest.raises(RecordError, match="task_correct must be at most 4"):
+        TaskScore(0, (1,), 4, 5, 0)
+    with pytest.raises(RecordError, match="class_correct must be at most 4"):
+        TaskScore(0, (1,), 4, 0, 5)
+    with pytest.raises(RecordError, match=r"must lie in 0\.\.4, not 4\.5"):
+        ClassScore(1, 4, 0, 4.5)
+    with pytest.raises(RecordError, match="images must be at least 1"):
+        ClassScore(1, 0, 0, 0.0)
+    with pytest.raises(RecordError, match="no classes"):
+        TaskScore(0, (), 4, 0, 0)
+
+
+def test_class_scores_are_missing_everywhere_or_nowhere():
+    data = an_evaluation().to_json()
+    data["tasks"][0]["class_correct"] = None
+    with pytest.raises(RecordError, match="null everywhere or nowhere"):
+        from_json(data)
+    for score in (*data["tasks"], *data["classes"]):
+        score["class_correct"] = None
+    assert from_json(data).tasks[1].class_correct is None
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), "0.5", None])
+def test_training_numbers_are_finite(value):
+    with pytest.raises(RecordError, match="loss must be a finite number"):
+        Training(1, value)
+    with pytest.raises(RecordError, match="norm must be a finite number"):
+        Training(1, 0.5, {"norm": value})
+
+
+@pytest.mark.parametrize("data", [None, 3, [], "evaluation"])
+def test_a_record_is_an_object(data):
+    with pytest.raises(RecordError):
+        from_json(data)
