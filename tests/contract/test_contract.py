@@ -17,6 +17,7 @@ READINGS: dict[str, dict[str, object]] = {
         "target": "printed",
         "embedding_scale": 1.0,
     },
+    "given-scale": {"embedding_scale": 3.0, "selector": "greedy"},
     "fitted": {"embedding_scale": "fitted"},
     "learned": {"embedding_scale": "learned"},
     "mean-gradient": {"mean_gradient": True},

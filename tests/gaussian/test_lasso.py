@@ -133,7 +133,7 @@ def test_same_seed_same_choice_and_padding_changes_nothing():
     alone = candidates(z, 5, 5)
     first = lasso_selection(alone, config, torch.Generator().manual_seed(1))
     assert torch.equal(first, lasso_selection(alone, config, torch.Generator().manual_seed(1)))
-    padding = torch.full((1, 3, 4), 1e6, dtype=z.dtype)
+    padding = torch.full((1, 3, 4), torch.nan, dtype=z.dtype)
     none = torch.zeros(1, 3, dtype=torch.bool)
     padded = Candidates(
         torch.cat([alone.z, padding], dim=1),

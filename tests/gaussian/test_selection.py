@@ -16,9 +16,9 @@ SELECTORS = (greedy_selection, swap_selection)
 
 
 def candidates(sets: list[Tensor], targets: list[Tensor], quotas: list[int]) -> Candidates:
-    """Pad sets of candidates ``[N_k, D]`` with junk, which no selector may look at."""
+    """Pad sets of candidates ``[N_k, D]`` with NaN, which no selector may look at."""
     longest = max(len(z) for z in sets)
-    z = torch.full((len(sets), longest, sets[0].shape[1]), 1e6, dtype=sets[0].dtype)
+    z = torch.full((len(sets), longest, sets[0].shape[1]), torch.nan, dtype=sets[0].dtype)
     real = torch.zeros(len(sets), longest, dtype=torch.bool)
     for k, own in enumerate(sets):
         z[k, : len(own)], real[k, : len(own)] = own, True

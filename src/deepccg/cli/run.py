@@ -142,7 +142,7 @@ def run(
         if flags[one] is not None and flags[other] is None:
             given.pop(other, None)
     names: list[str | None] = [*method.split(",")] if method else [None]
-    numbers = _seeds(seeds) if seeds else [int(given.get("seed", 0))]
+    numbers = _seeds(seeds) if seeds else [given.get("seed", 0)]
     configs = []
     for name in names:
         named = given if name is None else {**given, "method.name": name}
@@ -173,7 +173,9 @@ def _progress_bar(label: str) -> "Iterator[ProgressUpdate]":
         TextColumn("batches, loss {task.fields[loss]:.3f}"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    console = Console(stderr=True)
+    quiet = not console.is_terminal  # a bar that cannot move is only an empty line
+    with Progress(*columns, console=console, transient=True, disable=quiet) as bar:
         yield ProgressUpdate(bar, label)
 
 

@@ -89,6 +89,7 @@ def stream(
     """
     import numpy as np
 
+    from deepccg.core import InputError
     from deepccg.report import StreamTask, plot_stream, stream_table
     from deepccg.streams import build_stream, default_classes_per_task, load_dataset
 
@@ -96,7 +97,9 @@ def stream(
     built = build_stream(
         stream,
         loaded.train,
-        classes_per_task=classes_per_task or default_classes_per_task(loaded.n_classes),
+        classes_per_task=default_classes_per_task(loaded.n_classes)
+        if classes_per_task is None
+        else classes_per_task,
         examples_per_class=examples_per_class,
         batch_size=batch_size,
         seed=seed,
@@ -116,9 +119,12 @@ def stream(
     ]
     starts = np.cumsum([task.examples for task in tasks])[:-1].tolist()
     title = f"{loaded.name}, {stream}, seed {seed}"
+    try:
+        plot_stream(presence, names, png, boundaries=starts, title=title)
+    except OSError as error:
+        raise InputError(f"cannot write {png}: {error.strerror}") from None
     console = Console()
     console.print(stream_table(tasks, title=title))
-    plot_stream(presence, names, png, boundaries=starts, title=title)
     console.print(f"Drawn in {png}", highlight=False)
 
 

@@ -9,7 +9,7 @@ import torch
 
 from deepccg.core import InputError, Learner, TestSet
 from deepccg.experiment.config import RunConfig, validated
-from deepccg.experiment.presets import merged, preset_settings
+from deepccg.experiment.presets import laid_over, merged, preset_settings
 from deepccg.methods import METHODS
 from deepccg.networks import build_network
 from deepccg.streams import (
@@ -39,7 +39,7 @@ def learner_class(name: str) -> type[Learner]:
     if name in METHODS:
         return METHODS[name]
     module_name, colon, class_name = name.partition(":")
-    if not colon:
+    if not colon or not all(part.isidentifier() for part in module_name.split(".")):
         raise InputError(
             f"unknown method {name!r}: choose one of {', '.join(METHODS)}, or package.module:Class"
         )
@@ -73,10 +73,7 @@ def resolve(settings: Mapping[str, Any], learner: type[Learner] | None = None) -
         "stream": outline.stream.kind,
         "scenario": outline.scenario,
     }
-    preset = preset_settings(key)
-    if "memory" in given or "memory_per_class" in given:
-        preset = {k: v for k, v in preset.items() if k not in ("memory", "memory_per_class")}
-    config = validated(RunConfig, merged(preset, given))
+    config = validated(RunConfig, laid_over(preset_settings(key), given))
     if config.memory is not None and config.memory_per_class is not None:
         raise InputError("give memory (in total) or memory_per_class, not both")
     fields_class = (learner or learner_class(config.method.name)).Config

@@ -32,5 +32,5 @@ def load_checkpoint(path: Path) -> tuple[State, dict[str, Any]]:
         raise StateMismatch(
             f"{path.parent} has no checkpoint: it is not a run that learned"
         ) from None
-    except (safetensors.SafetensorError, KeyError, ValueError, OSError) as error:
+    except (safetensors.SafetensorError, KeyError, TypeError, ValueError, OSError) as error:
         raise StateMismatch(f"{path} is damaged or not a checkpoint: {error}") from None

@@ -90,8 +90,9 @@ class RunConfig(Config):
     def name(self) -> str:
         """A directory name for the runs of this configuration, whatever their seed."""
         parts = (self.dataset, self.stream.kind, self.scenario, self.method.name, self.preset)
-        text = "-".join((*(part.split("/")[-1] for part in parts), self.identity()))
-        return "".join(c if c.isalnum() or c in "-_." else "-" for c in text)
+        last = (part.rstrip("/").split("/")[-1] for part in parts)  # of a folder, not its path
+        text = "-".join((*last, self.identity()))
+        return "".join(c if c.isalnum() or c in "-_." else "-" for c in text).lstrip("-.")
 
 
 def validated(model: type[ModelT], values: Mapping[str, Any], where: str = "") -> ModelT:
@@ -108,8 +109,9 @@ def _one_line(error: ValidationError, model: type[BaseModel], where: str) -> str
     field = ".".join(filter(None, [where, *path[:1]]))
     known = list(model.model_fields)
     if first["type"] == "extra_forbidden":
-        close = difflib.get_close_matches(path[-1], known, n=1)
-        hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(known)}"
+        siblings = _fields_at(model, path[:-1])
+        close = difflib.get_close_matches(path[-1], siblings, n=1)
+        hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(siblings)}"
         return f"{'.'.join(filter(None, [where, *path]))} is not a field; {hint}"
     messages = dict.fromkeys(
         each["msg"].removeprefix("Input should be ")
@@ -120,3 +122,12 @@ def _one_line(error: ValidationError, model: type[BaseModel], where: str) -> str
     if nested is not None and isinstance(model.model_fields[path[0]].default, BaseModel):
         field = f"{field}.{nested}"
     return f"{field} should be {' or '.join(messages)}; got {first['input']!r}"
+
+
+def _fields_at(model: type[BaseModel], path: list[str]) -> list[str]:
+    """The fields of the table that ``path`` leads to."""
+    for part in path:
+        inner = model.model_fields[part].annotation
+        if isinstance(inner, type) and issubclass(inner, BaseModel):
+            model = inner
+    return list(model.model_fields)

@@ -38,12 +38,21 @@ def _processor() -> str:
 
 def _commit() -> str | None:
     """The commit of a source checkout, with a plus sign if files differ from it."""
-    here = Path(__file__).resolve().parent
-    command = ["git", "-C", str(here), "describe", "--always", "--abbrev=12", "--dirty=+"]
+    here = Path(__file__).resolve()
     try:
-        found = subprocess.run(  # noqa: S603  (a fixed command)
-            command, capture_output=True, text=True, timeout=10, check=True
-        )
+        # Installed inside another project's checkout, this file is not one of that project's.
+        _git(here.parent, "ls-files", "--error-unmatch", here.name)
+        return _git(here.parent, "describe", "--always", "--abbrev=12", "--dirty=+") or None
     except (OSError, subprocess.SubprocessError):
         return None
-    return found.stdout.strip() or None
+
+
+def _git(directory: Path, *arguments: str) -> str:
+    done = subprocess.run(  # noqa: S603  (fixed commands)
+        ["git", "-C", str(directory), *arguments],  # noqa: S607  (whichever git the user has)
+        capture_output=True,
+        text=True,
+        timeout=10,
+        check=True,
+    )
+    return done.stdout.strip()

@@ -4,7 +4,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from deepccg.core import InputError, Learner
+from deepccg.core import InputError, Learner, StateMismatch
 from deepccg.experiment.build import build_learner
 from deepccg.experiment.checkpoint import load_checkpoint
 from deepccg.experiment.config import RunConfig, validated
@@ -47,11 +47,15 @@ def load_run(
             f"{target.path} was run with {config.method.name}: pass that class as learner"
         )
     state, about = load_checkpoint(target.checkpoint_path)
-    shape = tuple(int(size) for size in about["shape"])
-    classes = tuple(int(label) for label in about["classes"])
+    try:
+        shape = tuple(int(size) for size in about["shape"])
+        classes = tuple(int(label) for label in about["classes"])
+        class_names = tuple(about["class_names"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise StateMismatch(f"{target.checkpoint_path} is incomplete: {error}") from None
     trained = build_learner(config, shape, classes, learner or known)  # type: ignore[arg-type]
     trained.load_state_dict(state)
-    return TrainedRun(trained, tuple(about["class_names"]), shape, config)
+    return TrainedRun(trained, class_names, shape, config)
 
 
 def load(directory: str | os.PathLike[str], *, learner: type[Learner] | None = None) -> Learner:

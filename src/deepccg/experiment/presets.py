@@ -4,12 +4,12 @@ import tomllib
 from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import Field
 
 from deepccg.core import Config, InputError
-from deepccg.experiment.config import validated
+from deepccg.experiment.config import Scenario, validated
 
 PRESETS = ("default", "paper", "as-printed")
 
@@ -23,7 +23,7 @@ class Rule(Config):
     method: Names = None
     dataset: Names = None
     stream: Names = None
-    scenario: Literal["task", "class"] | None = None
+    scenario: Scenario | tuple[Scenario, ...] | None = None
     set: dict[str, Any] = Field(default_factory=dict)
 
     def matches(self, key: Mapping[str, str]) -> bool:
@@ -51,13 +51,28 @@ def preset_settings(key: Mapping[str, str]) -> dict[str, Any]:
         path = Path(preset)
         if not path.is_file():
             raise InputError(f"preset {preset!r} is neither one of {', '.join(PRESETS)} nor a file")
-        rules += _rules(path.read_text(encoding="utf-8"), path.name)
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"cannot read the preset {path}: {error}") from None
+        rules += _rules(text, path.name)
         key = {**key, "preset": "default"}
     settings: dict[str, Any] = {}
     for rule in rules:
         if rule.matches(key):
-            settings = merged(settings, rule.set)
+            settings = laid_over(settings, rule.set)
     return settings
+
+
+def laid_over(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """``merged``, except that one way to give the memory takes the place of the other.
+
+    >>> laid_over({"memory_per_class": 10, "seed": 1}, {"memory": 50})
+    {'seed': 1, 'memory': 50}
+    """
+    ways = ("memory", "memory_per_class")
+    replaced = ways if any(way in over for way in ways) else ()
+    return merged({key: value for key, value in base.items() if key not in replaced}, over)
 
 
 def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -79,6 +94,8 @@ def _rules(text: str, name: str) -> list[Rule]:
         content = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"{name} is not valid TOML: {error}") from None
-    if set(content) - {"rule"} or not isinstance(content.get("rule", []), list):
+    rules = content.pop("rule", [])
+    tables = isinstance(rules, list) and all(isinstance(rule, dict) for rule in rules)
+    if content or not tables:
         raise InputError(f"{name}: a preset file holds [[rule]] tables and nothing else")
-    return [validated(Rule, rule, f"{name} rule {n}") for n, rule in enumerate(content["rule"], 1)]
+    return [validated(Rule, rule, f"{name} rule {n}") for n, rule in enumerate(rules, 1)]

@@ -39,6 +39,7 @@ Progress = Callable[[int, int, StepInfo], None]
 
 CHECKPOINT_SECONDS = 60.0
 TRAINING_RECORD_STEPS = 50
+_BEGUN = ("environment.json", ".environment.json.", ".config.toml.")  # left if killed at the start
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ def run(
     finished one is read back. A directory of another run is refused.
 
     Args:
-        config: A complete configuration; or give ``settings``.
+        config: A configuration; or give ``settings``. What it leaves open, its preset fills in.
         directory: Default ``runs/NAME/seed-N``.
         learner: A learner class of your own instead of a method's name.
         data: A data set of your own; its name takes the place of ``dataset``.
@@ -94,8 +95,9 @@ def run(
         raise InputError("give a configuration or settings, not both")
     if data is not None:
         settings = {**settings, "dataset": data.name}
-    if config is None:
-        config = resolve(settings, learner)
+    if config is not None:
+        settings = config.model_dump(mode="json", exclude_none=True)
+    config = resolve(settings, learner)
     learner = learner or learner_class(config.method.name)
     target = RunDirectory(Path(directory or Path("runs") / config.name() / f"seed-{config.seed}"))
     data = data or load_dataset(config.dataset, data_dir=data_dir)
@@ -168,8 +170,7 @@ def _open_directory(
         _begin(config, target)
         return 0
     there = validated(RunConfig, target.config())
-    excluded = {"threads", "device", "preset"}
-    if there.model_dump(exclude=excluded) != config.model_dump(exclude=excluded):
+    if _decisive(there) != _decisive(config):
         raise InputError(f"{target.path} holds another run: choose another directory")
     if not target.checkpoint_path.exists():
         rewind_records(target.records_path, 0)
@@ -185,10 +186,16 @@ def _open_directory(
     return position
 
 
+def _decisive(config: RunConfig) -> dict[str, Any]:
+    """What makes two runs the same. TOML has no None: a field left open is a field left out."""
+    excluded = {"threads", "device", "preset"}
+    return config.model_dump(mode="json", exclude=excluded, exclude_none=True)
+
+
 def _begin(config: RunConfig, target: RunDirectory) -> None:
     try:
         target.path.mkdir(parents=True, exist_ok=True)
-        if any(target.path.iterdir()):
+        if any(not file.name.startswith(_BEGUN) for file in target.path.iterdir()):
             raise InputError(
                 f"{target.path} is not empty and holds no run: choose another directory"
             )

@@ -11,7 +11,7 @@ from deepccg.methods.outputs import Mask
 
 
 class DeepCCGConfig(Config):
-    """Fields of DeepCCG. The defaults are the preset ``default``; see docs/papers.md."""
+    """Fields of DeepCCG; how the defaults were chosen: docs/papers.md."""
 
     lr: PositiveFloat = Field(0.1, description="step size of the embedding")
     replay: NonNegativeInt = Field(10, description="stored examples replayed per step, r")
@@ -30,7 +30,7 @@ class DeepCCGConfig(Config):
         "task", description="classes an incoming example is compared with: task, seen or all"
     )
     replay_mask: Mask = Field(
-        "task", description="classes a replayed example is compared with: its own task, seen or all"
+        "seen", description="classes a replayed example is compared with: its own task, seen or all"
     )
     variance: Variance = Field(
         "shared",
@@ -38,11 +38,11 @@ class DeepCCGConfig(Config):
         "per class with its normaliser (Eq. 8)",
     )
     embedding_scale: PositiveFloat | Literal["fitted", "learned"] = Field(
-        3.0,
+        "fitted",
         description="factor on the embedding (within-class standard deviation 1/scale): a number, "
         "fitted from the memory's spread, or learned by the loss",
     )
-    initial_scale: PositiveFloat = Field(3.0, description="where a learned scale starts")
+    initial_scale: PositiveFloat = Field(2.0, description="where a learned scale starts")
     normalise: bool = Field(False, description="embeddings of unit length before scaling")
     mean_gradient: bool = Field(False, description="gradient also through the memory's means")
     absent: Literal["drop", "batch"] = Field(

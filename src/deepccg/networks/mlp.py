@@ -42,5 +42,5 @@ class MLP(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """``[B, ...] -> [B, D]``."""
-        embedding: Tensor = self.layers(as_float(x).flatten(1))
+        embedding: Tensor = self.layers(as_float(x, next(self.parameters()).dtype).flatten(1))
         return embedding

@@ -1,14 +1,15 @@
 """ResNet18 with few filters and instance normalisation: the paper's embedding."""
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from deepccg.core import InputError
 
 
-def as_float(x: Tensor) -> Tensor:
+def as_float(x: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
     """Bytes become floats in [-1, 1]; floats stay as they are."""
-    return x if x.is_floating_point() else (x.float() - 127.5) / 127.5
+    return x if x.is_floating_point() else (x.to(dtype) - 127.5) / 127.5
 
 
 def instance_norm(channels: int, affine: bool) -> nn.GroupNorm:
@@ -80,5 +81,7 @@ class SlimResNet18(nn.Module):
                 f"resnet18 needs images of at least {self.SMALLEST_SIDE} pixels a side, "
                 f"got {list(x.shape[1:])}; use the mlp network"
             )
-        pooled: Tensor = self.stages(self.stem(as_float(x))).mean(dim=(2, 3))
+        pooled: Tensor = self.stages(self.stem(as_float(x, next(self.parameters()).dtype))).mean(
+            dim=(2, 3)
+        )
         return pooled

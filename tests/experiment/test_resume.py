@@ -1,0 +1,202 @@
+"""A run that was interrupted continues, bit for bit."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from deepccg.core import InputError, StateMismatch, StepInfo
+from deepccg.experiment import run
+from deepccg.methods import METHODS
+from deepccg.records import RunDirectory
+from deepccg.streams import Dataset, from_arrays, load_dataset
+
+QUICK = {"dataset": "digits", "stream.examples_per_class": 20}  # 20 batches, scored every 4
+STEPS = 20
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in sorted(directory.iterdir())}
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, bytes]]:
+    """What each method writes when nothing happens."""
+    written = {}
+    for method in METHODS:
+        directory = tmp_path_factory.mktemp("whole") / method
+        run(directory=directory, method=method, **QUICK)
+        written[method] = contents(directory)
+    return written
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("step", [1, 2, 5, 13, STEPS])
+def test_a_run_continues_from_its_last_checkpoint(
+    tmp_path: Path, uninterrupted, checkpoint_every, stop_at, interrupted, method: str, step: int
+) -> None:
+    checkpoint_every(0)
+    with pytest.raises(interrupted):
+        run(directory=tmp_path / "run", method=method, progress=stop_at(step), **QUICK)
+    assert not RunDirectory(tmp_path / "run").finished
+    steps: list[int] = []
+    result = run(
+        directory=tmp_path / "run",
+        method=method,
+        progress=lambda now, total, info: steps.append(now),
+        **QUICK,
+    )
+    assert steps == list(range(step, STEPS + 1))  # nothing twice, nothing left out
+    assert result.examples_read == 200
+    assert contents(tmp_path / "run") == uninterrupted[method]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_records_after_the_last_checkpoint_are_made_anew(
+    tmp_path: Path, uninterrupted, checkpoint_every, interrupted, method: str
+) -> None:
+    checkpoint_every(1e9)
+
+    def progress(step: int, _total: int, _info: StepInfo) -> None:
+        checkpoint_every(0 if step == 6 else 1e9)
+        if step == 14:
+            raise interrupted
+
+    with pytest.raises(interrupted):
+        run(directory=tmp_path / "run", method=method, progress=progress, **QUICK)
+    lines = (tmp_path / "run" / "records.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == [4, 8, 12]
+    steps: list[int] = []
+    run(
+        directory=tmp_path / "run",
+        method=method,
+        progress=lambda now, total, info: steps.append(now),
+        **QUICK,
+    )
+    assert steps == list(range(7, STEPS + 1))
+    assert contents(tmp_path / "run") == uninterrupted[method]
+
+
+def test_a_run_can_be_interrupted_many_times(
+    tmp_path: Path, uninterrupted, checkpoint_every, stop_at, interrupted
+) -> None:
+    checkpoint_every(0)
+    for step in (2, 3, 9, 17):
+        with pytest.raises(interrupted):
+            run(directory=tmp_path / "run", progress=stop_at(step), **QUICK)
+    run(directory=tmp_path / "run", **QUICK)
+    assert contents(tmp_path / "run") == uninterrupted["deepccg"]
+
+
+def test_a_torn_record_does_not_stop_a_run(
+    tmp_path: Path, uninterrupted, checkpoint_every, stop_at, interrupted
+) -> None:
+    checkpoint_every(0)
+    with pytest.raises(interrupted):
+        run(directory=tmp_path / "run", progress=stop_at(10), **QUICK)
+    with (tmp_path / "run" / "records.jsonl").open("ab") as file:
+        file.write(b'{"type":"evaluation","step":12,"exam')
+    run(directory=tmp_path / "run", **QUICK)
+    assert contents(tmp_path / "run") == uninterrupted["deepccg"]
+
+
+def test_a_run_that_was_killed_while_it_began_can_begin_again(
+    tmp_path: Path, uninterrupted
+) -> None:
+    directory = tmp_path / "run"
+    directory.mkdir()
+    (directory / "environment.json").write_text("{}")
+    partial = directory / ".config.toml.4711.tmp"
+    partial.write_text("datas")
+    run(directory=directory, **QUICK)
+    partial.unlink()
+    assert contents(directory) == uninterrupted["deepccg"]
+
+
+DRIVER = """
+import sys, time
+from deepccg.experiment import run
+
+sys.modules["deepccg.experiment.run"].CHECKPOINT_SECONDS = 0
+
+def progress(step, total, info):
+    print(step, flush=True)
+    time.sleep(0.05)
+
+settings = {"dataset": "digits", "stream.examples_per_class": 20, "method": sys.argv[2]}
+run(directory=sys.argv[1], progress=progress, **settings)
+"""
+
+
+@pytest.mark.slow  # a process that imports torch
+def test_a_killed_process_continues_bit_for_bit(tmp_path: Path, uninterrupted) -> None:
+    directory = tmp_path / "run"
+    script = tmp_path / "driver.py"
+    script.write_text(DRIVER)
+    process = subprocess.Popen(
+        [sys.executable, str(script), str(directory), "deepccg"],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+    assert process.stdout is not None
+    with process.stdout:
+        told = [process.stdout.readline().strip() for _ in range(9)]
+        process.kill()
+    assert process.wait() == -signal.SIGKILL
+    assert told == [str(step) for step in range(1, 10)]
+    assert not RunDirectory(directory).finished
+    steps: list[int] = []
+    run(directory=directory, progress=lambda now, total, info: steps.append(now), **QUICK)
+    assert steps[0] >= 9  # step 8 was over, hence saved, when step 9 was told
+    written = contents(directory)
+    left = [name for name in written if name.endswith(".tmp")]  # what the kill cut off
+    assert {name: written[name] for name in written.keys() - left} == uninterrupted["deepccg"]
+
+
+def altered_digits(x_shift: int = 0, relabel: bool = False) -> Dataset:
+    train, test = load_dataset("digits").train, load_dataset("digits").test
+    x, y = train.x[:, 0] + np.uint8(x_shift), train.y
+    names = [str(digit) for digit in range(10)]
+    y = (y + 1) % 10 if relabel else y
+    return from_arrays(x, y, test.x[:, 0], test.y, class_names=names, name="mine")
+
+
+@pytest.mark.parametrize("change", [{"x_shift": 1}, {"relabel": True}], ids=["pixels", "labels"])
+@pytest.mark.parametrize("finish", [False, True], ids=["partial", "finished"])
+def test_data_that_changed_are_refused(
+    tmp_path: Path, checkpoint_every, stop_at, interrupted, change: dict, finish: bool
+) -> None:
+    checkpoint_every(0)
+    settings = {"directory": tmp_path / "run", "stream.examples_per_class": 20, "method": "sgd"}
+    if finish:
+        run(data=altered_digits(), **settings)
+    else:
+        with pytest.raises(interrupted):
+            run(data=altered_digits(), progress=stop_at(9), **settings)
+    before = contents(tmp_path / "run")
+    with pytest.raises(InputError, match="the data changed since .* was begun"):
+        run(data=altered_digits(**change), **settings)
+    assert contents(tmp_path / "run") == before
+    run(data=altered_digits(), **settings)  # the right data are still welcome
+
+
+def test_a_damaged_checkpoint_is_told_and_nothing_is_lost(
+    tmp_path: Path, checkpoint_every, stop_at, interrupted
+) -> None:
+    checkpoint_every(0)
+    with pytest.raises(interrupted):
+        run(directory=tmp_path / "run", progress=stop_at(9), **QUICK)
+    checkpoint = tmp_path / "run" / "checkpoint.safetensors"
+    checkpoint.write_bytes(checkpoint.read_bytes()[:-10])
+    before = contents(tmp_path / "run")
+    with pytest.raises(StateMismatch, match="is damaged or not a checkpoint"):
+        run(directory=tmp_path / "run", **QUICK)
+    assert contents(tmp_path / "run") == before
+
+

@@ -1,0 +1,135 @@
+"""Columns, masks, arrival order: the table every method reads."""
+
+import json
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deepccg.core import Batch, InputError, State, StateMismatch, Task
+from deepccg.methods.outputs import OPEN_TASK, Outputs
+
+
+def batch_of(labels: list[int], task: Task | None = None) -> Batch:
+    return Batch(torch.zeros(len(labels), 2), torch.tensor(labels), task)
+
+
+def labels_allowed(outputs: Outputs, kind: str, row: int) -> set[int]:
+    mask = outputs.mask(kind, torch.tensor([row]))[0]
+    return {label for label, allowed in zip(outputs.classes, mask, strict=True) if allowed}
+
+
+def test_columns_follow_first_appearance_and_tasks_name_theirs_at_once():
+    outputs = Outputs([4])
+    columns, row = outputs.observe(batch_of([9, 2, 9]))
+    assert outputs.classes == [4, 9, 2]
+    assert columns.tolist() == [1, 2, 1]
+    assert row == OPEN_TASK
+    columns, row = outputs.observe(batch_of([7], Task(5, (8, 7))))
+    assert outputs.classes == [4, 9, 2, 8, 7]
+    assert (columns.tolist(), row) == ([4], 1)
+    assert outputs.seen.tolist() == [0, 2, 1, 0, 1]
+
+
+def test_arrival_is_the_order_of_first_examples_not_of_declaration():
+    outputs = Outputs([0, 1, 2, 3])
+    outputs.observe(batch_of([2], Task(0, (3, 2))))
+    outputs.observe(batch_of([0, 3, 2]))
+    outputs.observe(batch_of([5, 1]))
+    assert [outputs.classes[column] for column in outputs.arrival] == [2, 0, 3, 5, 1]
+
+
+def test_masks_of_overlapping_windows_differ_for_the_same_class():
+    outputs = Outputs()
+    _, first = outputs.observe(batch_of([1, 2], Task(0, (1, 2))))
+    _, second = outputs.observe(batch_of([2, 3], Task(1, (2, 3))))
+    assert labels_allowed(outputs, "task", first) == {1, 2}
+    assert labels_allowed(outputs, "task", second) == {2, 3}
+    for row in (first, second):
+        assert labels_allowed(outputs, "seen", row) == {1, 2, 3}
+
+
+def test_task_mask_holds_classes_to_come_and_seen_mask_does_not():
+    outputs = Outputs([50])
+    _, row = outputs.observe(batch_of([1], Task(0, (1, 2))))
+    assert labels_allowed(outputs, "task", row) == {1, 2}
+    assert labels_allowed(outputs, "seen", row) == {1}
+    assert labels_allowed(outputs, "all", row) == {50, 1, 2}
+
+
+def test_open_task_means_all_classes_seen_whenever_it_is_asked():
+    outputs = Outputs([50])
+    _, row = outputs.observe(batch_of([1]))
+    assert labels_allowed(outputs, "task", row) == {1}
+    outputs.observe(batch_of([2], Task(0, (2, 3))))
+    assert labels_allowed(outputs, "task", row) == {1, 2}
+
+
+def test_refused_batches_leave_no_trace():
+    outputs = Outputs()
+    outputs.observe(batch_of([1, 2], Task(0, (1, 2))))
+    before = outputs.state()
+    with pytest.raises(InputError, match=r"labels \[3\] are not among"):
+        outputs.observe(batch_of([3], Task(7, (8, 9))))
+    with pytest.raises(InputError, match="other classes before"):
+        outputs.observe(batch_of([1], Task(0, (1, 4))))
+    assert outputs.state() == before
+
+
+def test_a_task_may_list_its_classes_in_another_order():
+    outputs = Outputs()
+    _, first = outputs.observe(batch_of([1], Task(0, (1, 2))))
+    _, again = outputs.observe(batch_of([2], Task(0, (2, 1), batches=3)))
+    assert first == again
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 4), st.lists(st.integers(0, 2), min_size=1, max_size=5)),
+        max_size=8,
+    ),
+    st.lists(st.integers(0, 20), unique=True, max_size=4),
+)
+def test_any_stream_keeps_its_books(stream, declared):
+    """Against plain Python books: labels, counts, arrival and every task's classes."""
+    outputs = Outputs(declared)
+    counts: dict[int, int] = {}
+    rows: dict[int, int] = {}
+    for window, picks in stream:
+        task = None if window == 4 else Task(window, (window, window + 1, window + 2))
+        labels = [window + pick for pick in picks]
+        before = list(outputs.classes)
+        columns, row = outputs.observe(batch_of(labels, task))
+        for label in labels:
+            counts[label] = counts.get(label, 0) + 1
+        assert outputs.classes[: len(before)] == before
+        assert [outputs.classes[column] for column in columns] == labels
+        assert rows.setdefault(window, row) == row
+    assert [outputs.classes[column] for column in outputs.arrival] == list(counts)
+    assert dict(zip(outputs.classes, outputs.seen.tolist(), strict=True)) == {
+        label: counts.get(label, 0) for label in outputs.classes
+    }
+    for window, row in rows.items():
+        expected = set(counts) if window == 4 else {window, window + 1, window + 2}
+        assert labels_allowed(outputs, "task", row) == expected
+
+    copied = Outputs()
+    state = State({}, json.loads(json.dumps(outputs.state().meta)))
+    copied.check(state)
+    copied.load(state)
+    assert copied.state() == outputs.state()
+    assert all(
+        labels_allowed(copied, "task", row) == labels_allowed(outputs, "task", row)
+        for row in rows.values()
+    )
+
+
+@pytest.mark.parametrize(
+    "damage", [{"seen": [1]}, {"arrival": [9]}, {"tasks": [[0, [0, 5]]]}, {"classes": []}]
+)
+def test_state_that_does_not_fit_together_is_refused(damage):
+    outputs = Outputs()
+    outputs.observe(batch_of([1, 2], Task(0, (1, 2))))
+    with pytest.raises(StateMismatch, match="do not fit together"):
+        outputs.check(State({}, {**outputs.state().meta, **damage}))
