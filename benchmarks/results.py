@@ -43,6 +43,9 @@ def load_runs(directory: Path) -> Runs:
             config["preset"],
         )
         runs[key][config["seed"]] = each.evaluations()
+        if config["method"]["name"] == "sgd":  # stores nothing: one run serves both scenarios
+            for scenario in ("task", "class"):
+                runs[(*key[:2], scenario, *key[3:])][config["seed"]] = each.evaluations()
     return runs
 
 

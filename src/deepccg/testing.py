@@ -265,7 +265,7 @@ def _predict_agrees_with_scores(subject: Subject) -> None:
 def _predicting_changes_nothing(subject: Subject) -> None:
     """Predictions repeat, carry no gradient, and leave state and later steps as they were."""
     asked, silent = subject.learner(), subject.learner()
-    for batch, same_batch in _twins(steps=10):
+    for batch, same_batch in _twins(steps=6):
         same = asked.learn(batch) == silent.learn(same_batch)
         _require(same, "a step after predictions differs")
         before = _saved(asked)
@@ -388,7 +388,7 @@ def _refuses_bad_batches(subject: Subject) -> None:
 def _same_seed_same_trajectory(subject: Subject) -> None:
     """Two learners with the same seed agree bit for bit, step by step."""
     one, two = subject.learner(seed=3), subject.learner(seed=3)
-    for batch, same_batch in _twins(steps=12):
+    for batch, same_batch in _twins(steps=8):
         same = one.learn(batch) == two.learn(same_batch)
         _require(same, "two learners tell of different steps")
         _require_same(one.state_dict(), two.state_dict(), "between two learners of one seed")
@@ -397,11 +397,11 @@ def _same_seed_same_trajectory(subject: Subject) -> None:
 
 def _global_generators_do_not_matter(subject: Subject) -> None:
     """Disturbing the global generators of torch, numpy and random changes nothing."""
-    expected = subject.trained(_stream(steps=12))
+    expected = subject.trained(_stream(steps=8))
     with _restored_generators():
         _seed_global_generators(1)
         disturbed = subject.learner()
-        for step, batch in enumerate(_stream(steps=12)):
+        for step, batch in enumerate(_stream(steps=8)):
             _seed_global_generators(step)
             disturbed.learn(batch)
         same = all(map(torch.equal, _predictions(expected), _predictions(disturbed)))
@@ -426,12 +426,12 @@ def _global_generators_are_not_touched(subject: Subject) -> None:
 
 def _resumes_bit_for_bit(subject: Subject) -> None:
     """Save, load in a fresh object, continue: as if never stopped."""
-    for stop in (0, 1, 8):
-        whole = subject.trained(_stream(steps=12)[:stop])
+    for stop in (0, 1, 6):
+        whole = subject.trained(_stream(steps=10)[:stop])
         resumed = subject.learner(seed=99)
         resumed.load_state_dict(_saved(whole))
         _require(resumed.classes == whole.classes, "the classes differ after loading")
-        for batch, same_batch in _twins(steps=12)[stop:]:
+        for batch, same_batch in _twins(steps=10)[stop:]:
             same = whole.learn(batch) == resumed.learn(same_batch)
             _require(same, "a step after loading differs")
         _require_same(whole.state_dict(), resumed.state_dict(), f"stopped after {stop} steps")

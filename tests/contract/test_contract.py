@@ -25,13 +25,12 @@ READINGS: dict[str, dict[str, object]] = {
     "lasso-sigmoid": {"selector": "lasso", "lasso_steps": 5, "lasso_constraint": "sigmoid"},
     "swap": {"selector": "swap"},
     "reservoir": {"selector": "reservoir"},
-    "random": {"selector": "random"},
+    "random": {"selector": "random", "replay_sampling": "balanced"},
     "masks-wide": {"replay_mask": "seen", "train_mask": "all"},
     "growing-quota": {"quota": "growing"},
     "after": {"selection_features": "after"},
     "normalise": {"normalise": True},
     "literal-draw": {"replay_draw": "literal"},
-    "balanced-replay": {"replay_sampling": "balanced"},
 }
 
 SUBJECTS: dict[str, tuple[type[Learner], Config | None]] = {
@@ -97,20 +96,26 @@ def test_replay_retains_what_sgd_forgets(seed):
         assert retention(name, seed) > floor + 0.2
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_replay_retains_an_old_task(seed):
-    """Two tasks on the same inputs that ask for opposite things of the embedding."""
+def old_task_accuracy(name: str, seed: int) -> float:
+    """Two tasks on the same inputs that ask the embedding for different directions."""
+    learner = learner_of(name, seed, memory=100)
+    old, new = Task(0, (0, 1)), Task(1, (2, 3))
+    for step in range(120):
+        task, axis = (old, 0) if step < 40 else (new, 1)
+        x = torch.randn(10, 8, generator=make_generator(seed, f"train/{step}"))
+        learner.learn(Batch(x, (x[:, axis] > 0).long() + task.classes[0], task))
+    x = torch.randn(500, 8, generator=make_generator(seed, "test"))
+    return (learner.predict(x, old) == (x[:, 0] > 0).long()).double().mean().item()
 
-    def accuracy(name: str) -> float:
-        learner = learner_of(name, seed)
-        old, new = Task(0, (0, 1)), Task(1, (2, 3))
-        for step in range(120):
-            task = old if step < 40 else new
-            x = torch.randn(10, 8, generator=make_generator(seed, f"train/{step}"))
-            axis = 0 if task is old else 1
-            learner.learn(Batch(x, (x[:, axis] > 0).long() + task.classes[0], task))
-        x = torch.randn(500, 8, generator=make_generator(seed, "test"))
-        return (learner.predict(x, old) == (x[:, 0] > 0).long()).double().mean().item()
 
-    floor = accuracy("sgd")
-    assert all(accuracy(name) > floor for name in METHODS.keys() - {"sgd"})
+def test_replay_retains_an_old_task_on_average():
+    """Five paired seeds. Classes are half spaces here, so that a mean needs many examples.
+
+    With 25 slots a class DeepCCG gains 0.13 +- 0.02 over twenty seeds; with 6 it gains nothing
+    (-0.02 +- 0.02), where ER still gains 0.10.
+    """
+    seeds = range(5)
+    floor = [old_task_accuracy("sgd", seed) for seed in seeds]
+    for name in METHODS.keys() - {"sgd"}:
+        gains = [old_task_accuracy(name, seed) - floor[seed] for seed in seeds]
+        assert sum(gains) / len(gains) > 0.05

@@ -57,7 +57,7 @@ class NearestMean(Learner):
         return State(tensors, {"counts": [[c, self.counts[c]] for c in self.classes]})
 
     def load_state_dict(self, state: State) -> None:
-        self.counts = {label: count for label, count in state.meta["counts"]}
+        self.counts = dict(state.meta["counts"])
         self.sums = {label: state.tensors[str(label)] for label in self.counts}
 
 

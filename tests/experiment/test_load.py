@@ -38,9 +38,7 @@ def test_a_loaded_learner_predicts_as_the_runs_did(tmp_path: Path, method: str) 
     assert type(loaded) is METHODS[method]
     x = torch.from_numpy(load_dataset("digits").test.x)
     for task in (None, Task(7, (3, 8))):
-        assert torch.equal(
-            loaded.predict_logits(x, task), result.learner.predict_logits(x, task)
-        )
+        assert torch.equal(loaded.predict_logits(x, task), result.learner.predict_logits(x, task))
         assert torch.equal(loaded.predict(x, task), result.learner.predict(x, task))
 
 

@@ -12,7 +12,7 @@ import torch
 from deepccg.core import InputError, Learner
 from deepccg.experiment import load, resolve, run
 from deepccg.methods import SGD
-from deepccg.streams import load_dataset
+from deepccg.streams import build_stream, load_dataset
 
 SOURCE = Path(__file__).with_name("nearest_mean.py")
 QUICK = {"dataset": "digits", "stream.examples_per_class": 20}
@@ -42,22 +42,14 @@ def nearest_mean() -> type[Learner]:
 def nearest_mean_accuracy() -> float:
     """What the learner must reach: it sees every example of its stream once, in any order."""
     data = load_dataset("digits")
-    stream_rows = run_rows()
-    x = torch.from_numpy(data.train.x[stream_rows]).double().flatten(1)
-    y = torch.from_numpy(data.train.y[stream_rows])
+    stream = build_stream("disjoint", data.train, classes_per_task=2, examples_per_class=20)
+    rows = [int(row) for step in range(len(stream)) for row in stream.indices(step)]
+    x = torch.from_numpy(data.train.x[rows]).double().flatten(1)
+    y = torch.from_numpy(data.train.y[rows])
     means = torch.stack([x[y == label].mean(0) for label in range(10)])
     test = torch.from_numpy(data.test.x).double().flatten(1)
     nearest = torch.cdist(test, means).argmin(1)
     return float((nearest == torch.from_numpy(data.test.y)).double().mean())
-
-
-def run_rows() -> list[int]:
-    from deepccg.streams import build_stream
-
-    stream = build_stream(
-        "disjoint", load_dataset("digits").train, classes_per_task=2, examples_per_class=20
-    )
-    return [int(row) for step in range(len(stream)) for row in stream.indices(step)]
 
 
 def test_a_class_is_run(tmp_path: Path, nearest_mean: type[Learner]) -> None:
@@ -105,7 +97,7 @@ def test_a_configuration_of_another_method_is_not_recorded_for_the_class(
         run(resolve(QUICK | {"method": "er"}), tmp_path / "run", learner=nearest_mean)
 
 
-def test_a_subclass_of_a_method_loads_with_the_class(
+def test_a_run_of_the_class_loads_with_the_class(
     tmp_path: Path, nearest_mean: type[Learner]
 ) -> None:
     result = run(directory=tmp_path / "run", learner=nearest_mean, **QUICK)

@@ -49,7 +49,7 @@ def test_a_memory_in_total_displaces_the_presets_memory_per_class() -> None:
 
 
 def test_two_memories_are_an_error() -> None:
-    with pytest.raises(InputError, match="memory.*or memory_per_class, not both"):
+    with pytest.raises(InputError, match=r"memory .*or memory_per_class, not both"):
         resolve({"memory": 3, "memory_per_class": 3})
 
 

@@ -48,7 +48,7 @@ def test_a_run_continues_from_its_last_checkpoint(
     result = run(
         directory=tmp_path / "run",
         method=method,
-        progress=lambda now, total, info: steps.append(now),
+        progress=lambda now, *_: steps.append(now),
         **QUICK,
     )
     assert steps == list(range(step, STEPS + 1))  # nothing twice, nothing left out
@@ -75,7 +75,7 @@ def test_records_after_the_last_checkpoint_are_made_anew(
     run(
         directory=tmp_path / "run",
         method=method,
-        progress=lambda now, total, info: steps.append(now),
+        progress=lambda now, *_: steps.append(now),
         **QUICK,
     )
     assert steps == list(range(7, STEPS + 1))
@@ -152,7 +152,7 @@ def test_a_killed_process_continues_bit_for_bit(tmp_path: Path, uninterrupted) -
     assert told == [str(step) for step in range(1, 10)]
     assert not RunDirectory(directory).finished
     steps: list[int] = []
-    run(directory=directory, progress=lambda now, total, info: steps.append(now), **QUICK)
+    run(directory=directory, progress=lambda now, *_: steps.append(now), **QUICK)
     assert steps[0] >= 9  # step 8 was over, hence saved, when step 9 was told
     written = contents(directory)
     left = [name for name in written if name.endswith(".tmp")]  # what the kill cut off
@@ -180,7 +180,7 @@ def test_data_that_changed_are_refused(
         with pytest.raises(interrupted):
             run(data=altered_digits(), progress=stop_at(9), **settings)
     before = contents(tmp_path / "run")
-    with pytest.raises(InputError, match="the data changed since .* was begun"):
+    with pytest.raises(InputError, match=r"the data changed since .* was begun"):
         run(data=altered_digits(**change), **settings)
     assert contents(tmp_path / "run") == before
     run(data=altered_digits(), **settings)  # the right data are still welcome
@@ -198,5 +198,3 @@ def test_a_damaged_checkpoint_is_told_and_nothing_is_lost(
     with pytest.raises(StateMismatch, match="is damaged or not a checkpoint"):
         run(directory=tmp_path / "run", **QUICK)
     assert contents(tmp_path / "run") == before
-
-

@@ -69,6 +69,17 @@ def test_a_task_names_its_classes_before_they_come(world):
     assert stored(world, learner) == {7: 4}  # ten for three classes; the first seen gets four
 
 
+@pytest.mark.parametrize("selector", SELECTORS)
+def test_examples_stay_whole_when_a_new_class_takes_half_the_memory(world, selector):
+    """More leave than enter, from slots all over the memory: the others close the gaps."""
+    learner = learner_on(world, 12, selector=selector)
+    for step in range(6):
+        learner.learn(world.batch([0, 0], Task(step, (0,))))
+    learner.learn(world.batch([1], Task(6, (1,))))
+    assert stored(world, learner) == {0: 6, 1: 1}
+    assert_aligned(world, learner)
+
+
 def test_more_classes_than_slots_leave_the_last_ones_out(world):
     learner = learner_on(world, 3)
     for _ in range(3):

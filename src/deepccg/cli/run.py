@@ -141,7 +141,7 @@ def run(
     for one, other in (("memory", "memory_per_class"), ("memory_per_class", "memory")):
         if flags[one] is not None and flags[other] is None:
             given.pop(other, None)
-    names: list[str | None] = [*method.split(",")] if method else [None]
+    names: list[str | None] = [name.strip() for name in method.split(",")] if method else [None]
     numbers = _seeds(seeds) if seeds else [given.get("seed", 0)]
     configs = []
     for name in names:

@@ -30,9 +30,12 @@ class TrainedRun:
 
 
 def load_run(
-    directory: str | os.PathLike[str], *, learner: type[Learner] | None = None
+    directory: str | os.PathLike[str],
+    *,
+    learner: type[Learner] | None = None,
+    device: str = "cpu",
 ) -> TrainedRun:
-    """The learner of a run directory, with the names of its classes.
+    """The learner of a run directory, with the names of its classes, on ``device``.
 
     A run of a learner class of your own is loaded by passing that class: a directory cannot make
     this function import code.
@@ -40,7 +43,7 @@ def load_run(
     target = RunDirectory(Path(directory))
     if not target.config_path.exists():
         raise InputError(f"{target.path} is not a run directory: it has no config.toml")
-    config = validated(RunConfig, target.config())
+    config = validated(RunConfig, {**target.config(), "device": device})
     known = METHODS.get(config.method.name)
     if learner is None and known is None:
         raise InputError(
@@ -58,6 +61,11 @@ def load_run(
     return TrainedRun(trained, class_names, shape, config)
 
 
-def load(directory: str | os.PathLike[str], *, learner: type[Learner] | None = None) -> Learner:
+def load(
+    directory: str | os.PathLike[str],
+    *,
+    learner: type[Learner] | None = None,
+    device: str = "cpu",
+) -> Learner:
     """The trained learner of a run directory; see ``load_run``."""
-    return load_run(directory, learner=learner).learner
+    return load_run(directory, learner=learner, device=device).learner

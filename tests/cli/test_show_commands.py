@@ -1,0 +1,116 @@
+"""``methods``, ``data``, ``stream`` and ``version``: what there is."""
+
+import platform
+import re
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from deepccg.methods import METHODS
+from deepccg.streams import build_stream, load_dataset
+
+
+def test_methods_lists_all_of_them(deepccg) -> None:
+    done = deepccg("methods")
+    assert (done.code, done.err) == (0, "")
+    for name in METHODS:
+        assert re.search(rf"^ +{name} +\S", done.out, re.MULTILINE)
+
+
+@pytest.mark.parametrize("width", ["80", "200"])
+@pytest.mark.parametrize("name", METHODS)
+def test_a_methods_fields_are_told_with_default_and_meaning(
+    deepccg, monkeypatch: pytest.MonkeyPatch, name: str, width: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", width)
+    done = deepccg("methods", name)
+    assert (done.code, done.err) == (0, "")
+    for field, about in METHODS[name].Config.model_fields.items():
+        assert about.description
+        first_words = " ".join(about.description.split()[:3])
+        line = re.search(rf"^ +{field} +(\S+) +(.*)$", done.out, re.MULTILINE)
+        assert line is not None, field
+        assert line.group(1) == str(about.default)
+        assert line.group(2).startswith(first_words)
+    assert "Lee & Storkey" in done.out  # the paper
+
+
+def test_a_class_can_be_shown_by_its_name(deepccg) -> None:
+    assert deepccg("methods", "deepccg.methods.er:ER").out == deepccg("methods", "er").out
+    done = deepccg("methods", "nope")
+    assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
+
+
+def test_data_lists_the_named_data_sets(deepccg, tmp_path: Path) -> None:
+    done = deepccg("data")
+    assert (done.code, done.err) == (0, "")
+    for name, classes, size in (
+        ("digits", 10, "1x8x8"),
+        ("cifar10", 10, "3x32x32"),
+        ("cifar100", 100, "3x32x32"),
+        ("mini-imagenet", 100, "3x84x84"),
+    ):
+        assert re.search(rf"^ +{name} +{classes} +{size} ", done.out, re.MULTILINE)
+    assert "uoft-cs/cifar10" in done.out
+    assert str(tmp_path / "cache") in done.out.replace("\n", "")
+    assert "hf:owner/name" in done.out
+    (tmp_path / "cache" / "cifar10").mkdir(parents=True)
+    assert re.search(r"^ +cifar10 .* yes *$", deepccg("data").out, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("kind", "tasks", "per_task"), [("disjoint", 5, 280), ("shifting-window", 9, 140)]
+)
+def test_stream_lists_and_draws_the_tasks(deepccg, kind: str, tasks: int, per_task: int) -> None:
+    done = deepccg("stream", "--stream", kind, "--seed", "4", "--png", "some/where/drawn.png")
+    assert (done.code, done.err) == (0, "")
+    total = f"{tasks} tasks, 10 classes, {tasks * per_task:,} examples, each seen once"
+    assert total in done.words
+    built = build_stream(kind, load_dataset("digits").train, classes_per_task=2, seed=4)
+    for place, task in enumerate(built.tasks):
+        names = ", ".join(str(label) for label in task.classes)
+        assert re.search(rf"^ +{place} +{names} +{per_task} *$", done.out, re.MULTILINE)
+    drawn = Path("some/where/drawn.png")
+    assert drawn.read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+    with Image.open(drawn) as image:
+        pixels = np.asarray(image.convert("RGB")).reshape(-1, 3)
+    coloured = pixels[np.ptp(pixels, axis=1) > 60]  # bands, not text or lines
+    _, areas = np.unique(coloured, axis=0, return_counts=True)
+    assert (areas > 0.005 * len(pixels)).sum() == 10  # a band for each class
+
+
+def test_stream_takes_its_sizes(deepccg) -> None:
+    done = deepccg(
+        "stream", "--classes-per-task", "5", "--examples-per-class", "7", "--batch-size", "3"
+    )
+    assert "2 tasks, 10 classes, 70 examples" in done.words
+    assert Path("stream.png").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--stream", "random"], "unknown stream 'random': choose one of disjoint"),
+        (["--classes-per-task", "0"], "classes_per_task must be at least 1"),
+        (["--classes-per-task", "11"], "11"),
+        (["--batch-size", "0"], "batch_size must be at least 1"),
+        (["--dataset", "nope"], "unknown data set 'nope'"),
+    ],
+)
+def test_a_stream_that_cannot_be_is_one_line(deepccg, arguments: list[str], says: str) -> None:
+    done = deepccg("stream", *arguments)
+    assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
+    assert says in done.err
+    assert not Path("stream.png").exists()
+
+
+def test_version_tells_all_three(deepccg) -> None:
+    done = deepccg("version")
+    assert (done.code, done.err) == (0, "")
+    assert done.out == (
+        f"deepccg {version('deepccg')} "
+        f"(Python {platform.python_version()}, torch {version('torch')})\n"
+    )

@@ -1,0 +1,70 @@
+"""Data of the user's own: arrays, folders, parquet files, and no trace of where they lie."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+import pytest
+from PIL import Image
+
+from deepccg.experiment import run
+from deepccg.streams import from_arrays
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in sorted(directory.iterdir())}
+
+
+def test_arrays_of_vectors_can_be_learned(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    y = np.repeat(np.arange(4), 30)
+    centres = 3 * rng.normal(size=(4, 5))
+    x = centres[y] + rng.normal(size=(120, 5))
+    data = from_arrays(x, y, x, y, class_names=list("abcd"), name="clouds")
+    result = run(directory=tmp_path / "run", data=data, method="deepccg", memory=20)
+    assert result.config.dataset == "clouds"
+    assert result.summary["task_accuracy"] > 0.8
+
+
+def picture(seed: int, size: int) -> Image.Image:
+    rng = np.random.default_rng(seed)
+    return Image.fromarray(rng.integers(0, 256, (size, size, 3), dtype=np.uint8))
+
+
+def write_class_folders(root: Path) -> None:
+    for c, name in enumerate(["cat", "dog", "owl", "fox"]):
+        (root / name).mkdir(parents=True)
+        for i in range(10):
+            picture(100 * c + i, 8).save(root / name / f"{i}.png")
+
+
+def write_parquet(root: Path, scratch: Path) -> None:
+    """A cifar10 of 40 training and 20 test images."""
+    root.mkdir()
+    for part, count in (("train", 40), ("test", 20)):
+        cells = []
+        for i in range(count):
+            picture(i, 32).save(scratch)
+            cells.append({"bytes": scratch.read_bytes(), "path": None})
+        table = pyarrow.table({"img": cells, "label": [i % 10 for i in range(count)]})
+        pyarrow.parquet.write_table(table, root / f"{part}.parquet")
+
+
+@pytest.mark.parametrize("source", ["folder", "parquet"])
+def test_nothing_that_is_written_tells_where_the_data_lies(tmp_path: Path, source: str) -> None:
+    place = tmp_path / "secret-place" / "pets"
+    if source == "folder":
+        write_class_folders(place)
+        settings: dict[str, Any] = {"dataset": str(place)}
+    else:
+        place.parent.mkdir()
+        write_parquet(place, tmp_path / "scratch.png")
+        settings = {"dataset": "cifar10", "data_dir": place}
+    out = tmp_path / "run"
+    result = run(directory=out, **settings, **{"network.kind": "mlp", "memory_per_class": 2})
+    assert result.config.dataset == ("pets" if source == "folder" else "cifar10")
+    for name, content in contents(out).items():
+        for trace in (str(tmp_path), "secret-place", "data_dir", "pets/"):
+            assert trace.encode() not in content, (name, trace)
