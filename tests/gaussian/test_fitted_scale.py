@@ -28,7 +28,9 @@ def spread_data(draw):
     z = draw(arrays(np.float64, (size, dim), elements=st.floats(-5, 5)))
     y = draw(arrays(np.int64, size, elements=st.integers(0, 3)))
     assume(np.bincount(y).max() > 1)
-    assume(np.trace(pooled_covariance(z, y)) > 1e-6)
+    within = np.linalg.norm(pooled_covariance(z, y))
+    assume(within > 1e-6)
+    assume(within > 0.011 * np.linalg.norm(np.cov(z, rowvar=False)))  # below it: see collapsed
     return z, y
 
 
@@ -45,6 +47,7 @@ def test_in_one_dimension_it_is_the_inverse_pooled_deviation(data):
     z, y = data[0][:, :1], data[1]
     variance = float(pooled_covariance(z, y)[0, 0])
     assume(variance > 1e-6)
+    assume(variance > 0.011 * float(np.var(z, ddof=1)))
     assert scale_of(z, y) == pytest.approx(variance**-0.5)
 
 
@@ -81,3 +84,14 @@ def test_coincident_examples_tell_no_spread(values, copies, dtype):
 
 def test_no_examples_tell_no_spread():
     assert scale_of(torch.zeros(0, 3), torch.zeros(0, dtype=torch.int64)) == 1.0
+
+
+@given(st.floats(1e-6, 1e-3), st.integers(0, 2**31))
+def test_collapsed_classes_do_not_send_the_scale_away(spread, seed):
+    """Examples drawn onto their class means: the whole covariance T bounds the scale."""
+    rng = np.random.default_rng(seed)
+    y = np.arange(4).repeat(10)
+    z = rng.normal(size=(4, 5))[y] + spread * rng.normal(size=(40, 5))
+    whole = np.linalg.norm(np.cov(z, rowvar=False))
+    assert np.linalg.norm(pooled_covariance(z, y)) < 0.01 * whole
+    assert scale_of(z, y) == pytest.approx((0.01 * whole) ** -0.5)

@@ -13,6 +13,8 @@ from torch import Tensor
 
 Variance = Literal["shared", "per-class"]
 
+SMALLEST_SPREAD = 0.01  # of the within-class covariance, compared with that of all examples
+
 
 @dataclass(frozen=True)
 class Posterior:
@@ -138,6 +140,10 @@ def fitted_scale(z: Tensor, y: Tensor, posterior: Posterior) -> Tensor:
     the dimensions carry that variation. Asking for unit variance in each of D dimensions instead
     makes the classifier sharper by a factor of about D, which training then feeds on.
 
+    W is not taken for smaller than a hundredth of the covariance T of all examples together: stored
+    examples that training has drawn onto their class means would otherwise send the scale, and
+    with it the next step, out of bounds.
+
     1 where the spread cannot be told: no class has two examples, or they all coincide.
     """
     freedom = (posterior.count - 1).clamp(min=0).sum()
@@ -146,5 +152,8 @@ def fitted_scale(z: Tensor, y: Tensor, posterior: Posterior) -> Tensor:
     # The mean of n equal numbers is rounded by up to n eps: less than that is no spread.
     slip = posterior.count.amax() * torch.finfo(z.dtype).eps
     known = (freedom > 0) & (norm > slip.square() * z.square().sum())
+    centred = z - z.mean(dim=0)
+    whole = torch.linalg.matrix_norm(centred.T @ centred) / max(len(z) - 1, 1)  # |T|_F
+    within = torch.maximum(norm / freedom.clamp(min=1), SMALLEST_SPREAD * whole)
     one = torch.ones_like(norm)
-    return torch.where(known, (freedom / torch.where(known, norm, one)).sqrt(), one)
+    return torch.where(known, torch.where(known, within, one).rsqrt(), one)
