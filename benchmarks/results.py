@@ -78,7 +78,7 @@ def result_table(runs: Runs, dataset: str, stream: str, tables: dict) -> str:
         if seeds != ["0", "0"]:
             shown = seeds[0] if seeds[0] == seeds[1] else "/".join(seeds)
             lines.append(f"| {label} | {' | '.join(cells)} | {shown} |")
-    return "\n".join(lines)
+    return "\n".join(lines) if len(lines) > 2 else "Not run yet."
 
 
 def paired_leads(runs: Runs, dataset: str, stream: str) -> str:
@@ -94,7 +94,7 @@ def paired_leads(runs: Runs, dataset: str, stream: str) -> str:
         leads = [100 * (summary(ours[s])[name] - summary(er[s])[name]) for s in seeds]
         each = ", ".join(f"{lead:+.1f}" for lead in leads)
         parts.append(f"{scenario}-incremental {sum(leads) / len(leads):+.1f} points ({each})")
-    return "Lead of `default` over ER on paired seeds: " + "; ".join(parts) + "."
+    return f"Lead of `default` over ER on paired seeds: {'; '.join(parts)}." if parts else ""
 
 
 def forgetting_table(runs: Runs, dataset: str, stream: str) -> str:
