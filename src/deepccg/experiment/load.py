@@ -44,8 +44,8 @@ def load_run(
     if not target.config_path.exists():
         raise InputError(f"{target.path} is not a run directory: it has no config.toml")
     config = validated(RunConfig, {**target.config(), "device": device})
-    known = METHODS.get(config.method.name)
-    if learner is None and known is None:
+    chosen = learner or METHODS.get(config.method.name)
+    if chosen is None:
         raise InputError(
             f"{target.path} was run with {config.method.name}: pass that class as learner"
         )
@@ -56,7 +56,7 @@ def load_run(
         class_names = tuple(about["class_names"])
     except (KeyError, TypeError, ValueError) as error:
         raise StateMismatch(f"{target.checkpoint_path} is incomplete: {error}") from None
-    trained = build_learner(config, shape, classes, learner or known)  # type: ignore[arg-type]
+    trained = build_learner(config, shape, classes, chosen)
     trained.load_state_dict(state)
     return TrainedRun(trained, class_names, shape, config)
 
