@@ -123,3 +123,20 @@ def test_the_installed_program_says_one_line_or_with_debug_a_traceback(deepccg_p
     assert debug.out == ""
     assert "Traceback (most recent call last)" in debug.err
     assert "InputError: unknown method 'nope'" in debug.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("run", "--memory", "x"), "Invalid value for '--memory'"),
+        (("run", "--nope"), "No such option: --nope"),
+        (("nope",), "No such command 'nope'"),
+        (("predict",), "Missing argument"),
+    ],
+)
+def test_a_wrong_command_line_is_told_in_one_line(deepccg, arguments, said) -> None:
+    done = deepccg(*arguments)
+    assert done.code == 2
+    assert said in done.err
+    assert "--help" in done.err
+    assert done.err.count("\n") == 1

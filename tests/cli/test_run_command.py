@@ -111,7 +111,9 @@ def test_flags_win_over_a_configuration_file(deepccg) -> None:
     assert "memory" not in config
     assert config["seed"] == 5
     assert config["method"]["name"] == "er"
-    assert config["stream"] == {"kind": "disjoint", "examples_per_class": 20, "batch_size": 5}
+    assert config["stream"] == {
+        "kind": "disjoint", "examples_per_class": 20, "batch_size": 5, "epochs": 1
+    }  # fmt: skip
 
 
 def test_every_flag_reaches_the_configuration(deepccg) -> None:
@@ -212,3 +214,30 @@ def test_a_learner_of_ones_own_by_name(deepccg_process, tmp_path: Path) -> None:
     shown = json.loads(done.out)
     assert shown["results"][0]["label"] == "lazy:Lazy"
     assert shown["results"][0]["metrics"]["class_accuracy"]["mean"] < 0.4  # it does not learn
+
+
+def test_multi_task_is_shown_as_offline_and_what_is_held_is_told(deepccg) -> None:
+    quick = ("--set", "stream.examples_per_class=20", "--out", "out")
+    done = deepccg("run", "--method", "multi-task,er", "--memory", "30", *quick)
+    assert done.code == 0
+    assert "offline" in done.out
+    assert "Offline: 200 training examples, each read 2 times." in done.out
+    assert "Single pass: 200 training examples, each read once." in done.out
+    # 30 images of 8 x 8 bytes, each with a class and a task of 8 bytes.
+    assert "er 30 examples (2,400 bytes)" in done.out
+    unmasked = deepccg("run", "--method", "multi-task", "--scenario", "class", *quick, "--json")
+    (entry,) = json.loads(unmasked.out)["results"]
+    assert entry["note"] == "offline"
+    assert entry["held"] == {"examples": 0, "bytes": {"examples": 0}}
+    assert entry["config"]["method"]["train_mask"] == "all"
+    assert entry["config"]["stream"]["joint"] == "classes"
+    assert entry["config"]["stream"]["epochs"] == 3
+
+
+def test_an_online_stream_is_read_once(deepccg) -> None:
+    done = deepccg("run", "--method", "sgd", "--set", "stream.epochs=2")
+    assert done.code == 2
+    assert done.err.count("\n") == 1
+    assert "epochs" in done.err
+    assert "joint" in done.err
+    assert deepccg("run", "--stream", "joint", "--method", "sgd", "--out", "out").code == 0

@@ -111,8 +111,9 @@ def test_a_preset_file_comes_on_top_of_default(preset_file: Any) -> None:
     assert config.memory_per_class == default.memory_per_class == 10
     assert resolve({"preset": file, "method.lr": 0.5}).method.fields["lr"] == 0.5
     assert resolve({"preset": file, "method": "er"}) == resolve({"method": "er"}).model_copy(
-        update={"preset": file}
+        update={"preset": f"file:{Path(file).name}"}
     )
+    assert resolve(config.model_dump(mode="json", exclude_none=True)) == config
 
 
 def test_of_several_matching_rules_the_last_wins(preset_file: Any) -> None:

@@ -18,6 +18,7 @@ from deepccg.streams import Dataset, from_arrays, load_dataset
 
 QUICK = {"dataset": "digits", "stream.examples_per_class": 20}  # 20 batches, scored every 4
 STEPS = 20
+ONLINE = [name for name in METHODS if name != "multi-task"]  # the others are scored task by task
 
 
 def contents(directory: Path) -> dict[str, bytes]:
@@ -51,12 +52,13 @@ def test_a_run_continues_from_its_last_checkpoint(
         progress=lambda now, *_: steps.append(now),
         **QUICK,
     )
-    assert steps == list(range(step, STEPS + 1))  # nothing twice, nothing left out
-    assert result.examples_read == 200
+    total = STEPS * result.config.stream.epochs
+    assert steps == list(range(step, total + 1))  # nothing twice, nothing left out
+    assert result.examples_read == 10 * total
     assert contents(tmp_path / "run") == uninterrupted[method]
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", ONLINE)
 def test_records_after_the_last_checkpoint_are_made_anew(
     tmp_path: Path, uninterrupted, checkpoint_every, interrupted, method: str
 ) -> None:

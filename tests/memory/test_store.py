@@ -119,4 +119,27 @@ def test_states_that_do_not_fit_are_refused():
         store.check(ragged)
     x, y, task = columns([1, 2, 3, 4])
     with pytest.raises(StateMismatch, match="lengths"):
-        store.check(State({"x": x, "y": y, "task": task}, {"capacity": 3}))
+        store.check(State({"x": x, "y": y, "task": task}, state.meta))
+    less = {name: column for name, column in state.tensors.items() if name != "task"}
+    for meta in (state.meta, {**state.meta, "columns": ["x", "y"]}):
+        with pytest.raises(StateMismatch, match="columns"):
+            store.check(State(less, meta))
+
+
+def test_extra_columns_move_with_their_examples_and_grow():
+    store = MemoryStore(4)
+    logits = torch.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
+    store.append(*columns([1, 2, 3]), logits=logits)
+    store.remove(torch.tensor([1]))
+    assert store["logits"].tolist() == [[1, 2], [5, 6]]
+    store.widen("logits", 3)
+    store.write(torch.tensor([0]), *columns([4]), logits=torch.tensor([[7.0, 8.0, 9.0]]))
+    assert store["logits"].tolist() == [[7, 8, 9], [5, 6, 0]]
+    assert store.extra_bytes == {"logits": 24}
+    other = MemoryStore(4)
+    other.check(store.state())
+    other.load(store.state())
+    assert torch.equal(other["logits"], store["logits"])
+    assert torch.equal(other.x, store.x)
+    with pytest.raises(InputError, match="this memory stores"):
+        store.append(*columns([5]))

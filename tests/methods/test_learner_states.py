@@ -58,7 +58,7 @@ def test_state_of_a_later_format_is_refused():
 def test_other_fields_are_loaded_with_a_warning():
     state = taught(SGD, MLP(6, (4,))).state_dict()
     with pytest.warns(UserWarning, match="other method fields"):
-        SGD(MLP(6, (4,)), SGD.Config(lr=0.01)).load_state_dict(state)
+        SGD(MLP(6, (4,)), SGD.Config(lr=0.01), memory=8).load_state_dict(state)
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -15,6 +15,15 @@ def batch_of(labels: list[int], task: Task | None = None) -> Batch:
     return Batch(torch.zeros(len(labels), 2), torch.tensor(labels), task)
 
 
+def meet(outputs: Outputs, labels: list[int], task: Task | None = None) -> tuple[list[int], int]:
+    """Check and observe a batch, as every learner does."""
+    batch = batch_of(labels, task)
+    outputs.begins_task(batch)
+    columns, rows = outputs.observe(batch)
+    assert len(set(rows.tolist())) == 1
+    return columns.tolist(), int(rows[0])
+
+
 def labels_allowed(outputs: Outputs, kind: str, row: int) -> set[int]:
     mask = outputs.mask(kind, torch.tensor([row]))[0]
     return {label for label, allowed in zip(outputs.classes, mask, strict=True) if allowed}
@@ -22,28 +31,28 @@ def labels_allowed(outputs: Outputs, kind: str, row: int) -> set[int]:
 
 def test_columns_follow_first_appearance_and_tasks_name_theirs_at_once():
     outputs = Outputs([4])
-    columns, row = outputs.observe(batch_of([9, 2, 9]))
+    columns, row = meet(outputs, [9, 2, 9])
     assert outputs.classes == [4, 9, 2]
-    assert columns.tolist() == [1, 2, 1]
+    assert columns == [1, 2, 1]
     assert row == OPEN_TASK
-    columns, row = outputs.observe(batch_of([7], Task(5, (8, 7))))
+    columns, row = meet(outputs, [7], Task(5, (8, 7)))
     assert outputs.classes == [4, 9, 2, 8, 7]
-    assert (columns.tolist(), row) == ([4], 1)
+    assert (columns, row) == ([4], 1)
     assert outputs.seen.tolist() == [0, 2, 1, 0, 1]
 
 
 def test_arrival_is_the_order_of_first_examples_not_of_declaration():
     outputs = Outputs([0, 1, 2, 3])
-    outputs.observe(batch_of([2], Task(0, (3, 2))))
-    outputs.observe(batch_of([0, 3, 2]))
-    outputs.observe(batch_of([5, 1]))
+    meet(outputs, [2], Task(0, (3, 2)))
+    meet(outputs, [0, 3, 2])
+    meet(outputs, [5, 1])
     assert [outputs.classes[column] for column in outputs.arrival] == [2, 0, 3, 5, 1]
 
 
 def test_masks_of_overlapping_windows_differ_for_the_same_class():
     outputs = Outputs()
-    _, first = outputs.observe(batch_of([1, 2], Task(0, (1, 2))))
-    _, second = outputs.observe(batch_of([2, 3], Task(1, (2, 3))))
+    _, first = meet(outputs, [1, 2], Task(0, (1, 2)))
+    _, second = meet(outputs, [2, 3], Task(1, (2, 3)))
     assert labels_allowed(outputs, "task", first) == {1, 2}
     assert labels_allowed(outputs, "task", second) == {2, 3}
     for row in (first, second):
@@ -52,7 +61,7 @@ def test_masks_of_overlapping_windows_differ_for_the_same_class():
 
 def test_task_mask_holds_classes_to_come_and_seen_mask_does_not():
     outputs = Outputs([50])
-    _, row = outputs.observe(batch_of([1], Task(0, (1, 2))))
+    _, row = meet(outputs, [1], Task(0, (1, 2)))
     assert labels_allowed(outputs, "task", row) == {1, 2}
     assert labels_allowed(outputs, "seen", row) == {1}
     assert labels_allowed(outputs, "all", row) == {50, 1, 2}
@@ -60,27 +69,27 @@ def test_task_mask_holds_classes_to_come_and_seen_mask_does_not():
 
 def test_open_task_means_all_classes_seen_whenever_it_is_asked():
     outputs = Outputs([50])
-    _, row = outputs.observe(batch_of([1]))
+    _, row = meet(outputs, [1])
     assert labels_allowed(outputs, "task", row) == {1}
-    outputs.observe(batch_of([2], Task(0, (2, 3))))
+    meet(outputs, [2], Task(0, (2, 3)))
     assert labels_allowed(outputs, "task", row) == {1, 2}
 
 
 def test_refused_batches_leave_no_trace():
     outputs = Outputs()
-    outputs.observe(batch_of([1, 2], Task(0, (1, 2))))
+    meet(outputs, [1, 2], Task(0, (1, 2)))
     before = outputs.state()
     with pytest.raises(InputError, match=r"labels \[3\] are not among"):
-        outputs.observe(batch_of([3], Task(7, (8, 9))))
+        meet(outputs, [3], Task(7, (8, 9)))
     with pytest.raises(InputError, match="other classes before"):
-        outputs.observe(batch_of([1], Task(0, (1, 4))))
+        meet(outputs, [1], Task(0, (1, 4)))
     assert outputs.state() == before
 
 
 def test_a_task_may_list_its_classes_in_another_order():
     outputs = Outputs()
-    _, first = outputs.observe(batch_of([1], Task(0, (1, 2))))
-    _, again = outputs.observe(batch_of([2], Task(0, (2, 1), batches=3)))
+    _, first = meet(outputs, [1], Task(0, (1, 2)))
+    _, again = meet(outputs, [2], Task(0, (2, 1), batches=3))
     assert first == again
 
 
@@ -100,7 +109,7 @@ def test_any_stream_keeps_its_books(stream, declared):
         task = None if window == 4 else Task(window, (window, window + 1, window + 2))
         labels = [window + pick for pick in picks]
         before = list(outputs.classes)
-        columns, row = outputs.observe(batch_of(labels, task))
+        columns, row = meet(outputs, labels, task)
         for label in labels:
             counts[label] = counts.get(label, 0) + 1
         assert outputs.classes[: len(before)] == before
@@ -125,11 +134,36 @@ def test_any_stream_keeps_its_books(stream, declared):
     )
 
 
+def test_a_task_begins_when_its_id_changes():
+    outputs = Outputs()
+    first, second = Task(0, (1, 2)), Task(1, (2, 3))
+    came = [None, None, first, first, second, first, None]
+    begun = []
+    for task in came:
+        begun.append(outputs.begins_task(batch_of([2], task)))
+        outputs.observe(batch_of([2], task))
+    assert begun == [False, False, True, False, True, True, True]
+
+
+def test_pooled_examples_keep_their_own_tasks_and_begin_none():
+    outputs = Outputs()
+    tasks = (Task(0, (1, 2)), Task(1, (2, 3)), Task(0, (1, 2)))
+    pooled = Batch(torch.zeros(3, 2), torch.tensor([2, 2, 1]), tasks=tasks)
+    assert not outputs.begins_task(pooled)
+    _, rows = outputs.observe(pooled)
+    assert rows.tolist() == [1, 2, 1]
+    assert not outputs.begins_task(pooled)
+    wrong = Batch(torch.zeros(2, 2), torch.tensor([2, 3]), tasks=tasks[:2][::-1])
+    with pytest.raises(InputError, match=r"labels \[3\] are not among the classes \[1, 2\]"):
+        outputs.begins_task(wrong)
+
+
 @pytest.mark.parametrize(
-    "damage", [{"seen": [1]}, {"arrival": [9]}, {"tasks": [[0, [0, 5]]]}, {"classes": []}]
+    "damage",
+    [{"seen": [1]}, {"arrival": [9]}, {"tasks": [[0, [0, 5]]]}, {"classes": []}, {"current": 2}],
 )
 def test_state_that_does_not_fit_together_is_refused(damage):
     outputs = Outputs()
-    outputs.observe(batch_of([1, 2], Task(0, (1, 2))))
+    meet(outputs, [1, 2], Task(0, (1, 2)))
     with pytest.raises(StateMismatch, match="do not fit together"):
         outputs.check(State({}, {**outputs.state().meta, **damage}))

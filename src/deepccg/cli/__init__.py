@@ -5,8 +5,10 @@ Commands import what they need when they run, so that ``--help`` answers at once
 
 import os
 import sys
+from typing import NoReturn
 
 import typer
+from typer.exceptions import TyperException
 
 from deepccg.cli.predict import predict
 from deepccg.cli.run import run
@@ -37,12 +39,24 @@ def options(
 def main() -> None:
     """Run the program; an error a user can act on is one line and exit status 2."""
     try:
-        app()
+        sys.exit(app(standalone_mode=False))
+    except TyperException as error:  # a wrong option, argument or command
+        message = getattr(error, "format_message", error.__str__)()
+        if not message:  # no arguments: the help has been shown
+            sys.exit(2)
+        help_path = getattr(getattr(error, "ctx", None), "command_path", "deepccg")
+        _refuse(f"{' '.join(str(message).split()).rstrip('.')}. Try `{help_path} --help`.")
+    except typer.Abort:
+        sys.exit(130)
     except (ValueError, RuntimeError) as error:
         from deepccg.core import DeepCCGError
         from deepccg.records import RecordError
 
         if os.environ.get("DEEPCCG_DEBUG") or not isinstance(error, DeepCCGError | RecordError):
             raise
-        typer.secho(f"Error: {error}", fg=typer.colors.RED, err=True)
-        sys.exit(2)
+        _refuse(str(error))
+
+
+def _refuse(message: str) -> NoReturn:
+    typer.secho(f"Error: {message}", fg=typer.colors.RED, err=True)
+    sys.exit(2)

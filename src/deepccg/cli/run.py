@@ -4,6 +4,7 @@ import contextlib
 import json
 import tomllib
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
@@ -28,7 +29,9 @@ def run(
     ] = None,
     stream: Annotated[
         str | None,
-        typer.Option(help="disjoint or shifting-window.", rich_help_panel=PANEL_WHAT),
+        typer.Option(
+            help="disjoint, shifting-window, or joint (offline).", rich_help_panel=PANEL_WHAT
+        ),
     ] = None,
     scenario: Annotated[
         str | None,
@@ -198,7 +201,11 @@ def _print(results: "list[list[RunResult]]", as_json: bool) -> None:
 
     first = results[0][0]
     rows = [
-        result_row(_label(runs[0].config), {run.config.seed: run.evaluations for run in runs})
+        result_row(
+            _label(runs[0].config),
+            {run.config.seed: run.evaluations for run in runs},
+            "" if runs[0].config.stream.joint is None else "offline",
+        )
         for runs in results
     ]
     scored = _scored(first)
@@ -206,17 +213,35 @@ def _print(results: "list[list[RunResult]]", as_json: bool) -> None:
         summary = summary_json(rows, **scored)
         for entry, runs in zip(summary["results"], results, strict=True):
             entry["config"] = runs[0].config.model_dump(mode="json", exclude={"seed"})
+            entry["held"] = asdict(runs[0].learner.holdings())
             entry["directories"] = {str(run.config.seed): str(run.directory) for run in runs}
         typer.echo(json.dumps(summary, indent=2, allow_nan=False))
         return
     console = Console()
     console.print(result_table(rows, title=_title(first.config), **scored))
-    console.print(
-        f"Single pass: {first.examples_read:,} training examples, each read once.\n"
-        f"Run directories: {', '.join(sorted({str(r[0].directory.parent) for r in results}))}",
-        highlight=False,
-        soft_wrap=True,
+    lines = dict.fromkeys(_reading(runs[0]) for runs in results)
+    kept = [f"{_label(runs[0].config)} {_held(runs[0])}" for runs in results]
+    where = sorted({str(runs[0].directory.parent) for runs in results})
+    text = [*lines, f"Held at the end: {'; '.join(kept)}.", f"Run directories: {', '.join(where)}"]
+    console.print("\n".join(text), highlight=False, soft_wrap=True)
+
+
+def _reading(result: "RunResult") -> str:
+    fields = result.config.stream
+    if fields.joint is None:
+        return f"Single pass: {result.examples_read:,} training examples, each read once."
+    return (
+        f"Offline: {result.examples_read // fields.epochs:,} training examples, "
+        f"each read {fields.epochs} times."
     )
+
+
+def _held(result: "RunResult") -> str:
+    held = result.learner.holdings()
+    other = {kind: size for kind, size in held.bytes.items() if kind != "examples" and size}
+    parts = [f"{held.examples:,} examples ({held.bytes.get('examples', 0):,} bytes)"]
+    parts += [f"{kind} {size:,} bytes" for kind, size in other.items()]
+    return " + ".join(parts)
 
 
 class _Scored(TypedDict):

@@ -11,13 +11,14 @@ from deepccg.core.errors import (
 )
 from deepccg.core.learner import Learner
 from deepccg.core.seeding import derive_seed, make_generator
-from deepccg.core.types import Batch, State, StepInfo, Task, TestSet
+from deepccg.core.types import Batch, Holdings, State, StepInfo, Task, TestSet
 
 __all__ = [
     "Batch",
     "Config",
     "DeepCCGError",
     "Diverged",
+    "Holdings",
     "InputError",
     "Learner",
     "SecondRead",

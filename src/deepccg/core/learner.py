@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from deepccg.core.config import Config as MethodConfig
-from deepccg.core.types import Batch, State, StepInfo, Task
+from deepccg.core.types import Batch, Holdings, State, StepInfo, Task
 
 
 class Learner(ABC):
@@ -64,6 +64,10 @@ class Learner(ABC):
     @abstractmethod
     def load_state_dict(self, state: State) -> None:
         """Continue from ``state`` bit for bit, or raise ``StateMismatch`` and change nothing."""
+
+    def holdings(self) -> Holdings:
+        """What is kept of the past, in examples and bytes."""
+        return Holdings()
 
     def columns(self, task: Task | None = None) -> tuple[int, ...]:
         """Labels of the columns of ``predict_logits``: ``classes``, then what only a task names."""

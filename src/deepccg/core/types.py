@@ -41,11 +41,13 @@ class Batch:
         x: ``[B, ...]``: uint8 images ``[B, C, H, W]`` or float vectors ``[B, F]``.
         y: ``[B]`` int64 labels.
         task: Where the examples come from; ``None`` means one open task of all classes seen.
+        tasks: Each example's own task, where tasks are pooled; ``task`` is ``None`` then.
     """
 
     x: Tensor
     y: Tensor
     task: Task | None = None
+    tasks: tuple[Task, ...] | None = None
 
     def __post_init__(self) -> None:
         if self.x.ndim < 2 or self.y.ndim != 1 or len(self.x) != len(self.y):
@@ -55,6 +57,13 @@ class Batch:
             )
         if len(self.y) == 0:
             raise InputError("a batch needs at least one example")
+        if self.tasks is not None and (self.task is not None or len(self.tasks) != len(self.y)):
+            raise InputError("a pooled batch needs one task per example, and no task of its own")
+
+    @property
+    def example_tasks(self) -> tuple[Task | None, ...]:
+        """The task of each example."""
+        return self.tasks if self.tasks is not None else (self.task,) * len(self.y)
 
     def __len__(self) -> int:
         return len(self.y)
@@ -88,6 +97,27 @@ class StepInfo:
     loss: float
     replayed: int = 0
     extra: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Holdings:
+    """What a learner keeps of the past besides its network and head.
+
+    Args:
+        examples: How many examples.
+        bytes: Bytes by kind: ``examples`` with their labels, ``logits``, ``network copy``, ...
+
+    >>> Holdings(2, {"examples": 6144, "logits": 80}).total
+    6224
+    """
+
+    examples: int = 0
+    bytes: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def total(self) -> int:
+        """All bytes."""
+        return sum(self.bytes.values())
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,13 @@ import torch
 
 from deepccg.core import InputError, Learner, TestSet
 from deepccg.experiment.config import RunConfig, validated
-from deepccg.experiment.presets import laid_over, merged, preset_settings
+from deepccg.experiment.presets import laid_over, merged, preset_settings, recorded_name
 from deepccg.methods import METHODS
 from deepccg.networks import build_network
 from deepccg.streams import (
     Dataset,
+    JointStream,
+    Split,
     Stream,
     build_stream,
     cap_per_class,
@@ -74,6 +76,7 @@ def resolve(settings: Mapping[str, Any], learner: type[Learner] | None = None) -
         "scenario": outline.scenario,
     }
     config = validated(RunConfig, laid_over(preset_settings(key), given))
+    config = config.model_copy(update={"preset": recorded_name(config.preset)})
     if config.memory is not None and config.memory_per_class is not None:
         raise InputError("give memory (in total) or memory_per_class, not both")
     fields_class = (learner or learner_class(config.method.name)).Config
@@ -96,6 +99,8 @@ def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
         table = {"name": value} if key == "method" and isinstance(value, str) else value
         if key == "stream" and isinstance(value, str):
             table = {"kind": value}
+        if key == "stream.kind" and value == "joint":
+            key, table = "stream", {"kind": "disjoint", "joint": "tasks"}
         for part in reversed(key.split(".")[1:]):
             table = {part: table}
         result = merged(result, {key.split(".")[0]: table})
@@ -112,18 +117,33 @@ def build_material(config: RunConfig, data: Dataset) -> Material:
     if config.evaluation.validation is not None:
         capped = cap_per_class(train, config.stream.examples_per_class, config.seed)
         train, scored = hold_out(capped, config.evaluation.validation, config.seed)
-    stream = build_stream(
-        config.stream.kind,
-        train,
-        classes_per_task=config.stream.classes_per_task or default_classes_per_task(data.n_classes),
-        examples_per_class=config.stream.examples_per_class,
-        batch_size=config.stream.batch_size,
-        seed=config.seed,
-    )
+    stream = _stream(config, train, data.n_classes)
     if config.evaluation.validation is None:
         scored = data.test
     test = make_test_set(scored, stream.tasks, config.evaluation.images, config.seed)
     return Material(stream, test, len(scored), data.class_names, tuple(train.x.shape[1:]))
+
+
+def _stream(config: RunConfig, train: Split, n_classes: int) -> Stream:
+    fields = config.stream
+
+    def online(kind: str) -> Stream:
+        return build_stream(
+            kind,
+            train,
+            classes_per_task=fields.classes_per_task or default_classes_per_task(n_classes),
+            examples_per_class=fields.examples_per_class,
+            batch_size=fields.batch_size,
+            seed=config.seed,
+        )
+
+    stream = online(fields.kind)
+    if fields.joint is None:
+        return stream
+    # Without tasks the pool is all data, whatever the stream; a window leaves some of it out.
+    pool = online("disjoint") if fields.joint == "classes" else None
+    passes, size = fields.epochs, fields.batch_size
+    return JointStream(stream, pool=pool, passes=passes, batch_size=size, seed=config.seed)
 
 
 def build_learner(

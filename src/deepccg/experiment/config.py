@@ -4,9 +4,17 @@ import difflib
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeInt,
+    PositiveInt,
+    ValidationError,
+    model_validator,
+)
 
 from deepccg.core import Config, InputError
 from deepccg.networks import NetworkConfig
@@ -26,6 +34,18 @@ class StreamConfig(Config):
     )
     examples_per_class: PositiveInt = Field(500, description="at most so many of each class")
     batch_size: PositiveInt = Field(10, description="examples per batch")
+    joint: Literal["tasks", "classes"] | None = Field(
+        None,
+        description="offline instead: all tasks pooled and shuffled, each example with its own "
+        "task (tasks); or all data of the classes, without tasks (classes)",
+    )
+    epochs: PositiveInt = Field(1, description="joint: how often each example is read")
+
+    @model_validator(mode="after")
+    def _online_is_one_pass(self) -> Self:
+        if self.epochs > 1 and self.joint is None:
+            raise ValueError("epochs is 1 for an online stream: only a joint one is read again")
+        return self
 
 
 class EvaluationConfig(Config):
@@ -113,6 +133,8 @@ def _one_line(error: ValidationError, model: type[BaseModel], where: str) -> str
         close = difflib.get_close_matches(path[-1], siblings, n=1)
         hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(siblings)}"
         return f"{'.'.join(filter(None, [where, *path]))} is not a field; {hint}"
+    if first["type"] == "value_error":
+        return f"{field}: {first['msg'].removeprefix('Value error, ')}"
     messages = dict.fromkeys(
         each["msg"].removeprefix("Input should be ")
         for each in error.errors(include_url=False)

@@ -12,6 +12,7 @@ from deepccg.core import Config, InputError
 from deepccg.experiment.config import Scenario, validated
 
 PRESETS = ("default", "paper", "as-printed")
+_FILE = "file:"  # marks, in a complete configuration, that a preset file has been applied
 
 Names = str | tuple[str, ...] | None
 
@@ -47,7 +48,9 @@ def preset_settings(key: Mapping[str, str]) -> dict[str, Any]:
     own = files("deepccg.experiment").joinpath("presets.toml").read_text(encoding="utf-8")
     rules = _rules(own, "presets.toml")
     preset = key["preset"]
-    if preset not in PRESETS:
+    if preset.startswith(_FILE):
+        key = {**key, "preset": "default"}
+    elif preset not in PRESETS:
         path = Path(preset)
         if not path.is_file():
             raise InputError(f"preset {preset!r} is neither one of {', '.join(PRESETS)} nor a file")
@@ -62,6 +65,16 @@ def preset_settings(key: Mapping[str, str]) -> dict[str, Any]:
         if rule.matches(key):
             settings = laid_over(settings, rule.set)
     return settings
+
+
+def recorded_name(preset: str) -> str:
+    """What a complete configuration says of its preset: of a file its name, not its path.
+
+    >>> recorded_name("paper"), recorded_name("/home/me/mine.toml")
+    ('paper', 'file:mine.toml')
+    """
+    known = preset in PRESETS or preset.startswith(_FILE)
+    return preset if known else _FILE + Path(preset).name
 
 
 def laid_over(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

@@ -51,7 +51,7 @@ class RunResult:
         config: What was run.
         evaluations: The scores, in order of time; metrics are functions of these.
         learner: The trained learner.
-        examples_read: How many training examples were read, each once.
+        examples_read: How many training examples were read; offline ones count at each read.
     """
 
     directory: Path

@@ -26,74 +26,108 @@ class MemoryStore:
             raise InputError(f"memory must be 0 or more examples, not {capacity}")
         self.capacity = capacity
         self.size = 0
-        self._x = torch.empty(0)
-        self._y = torch.empty(0, dtype=torch.int64)
-        self._task = torch.empty(0, dtype=torch.int64)
+        self._columns = _empty()
 
     @property
     def x(self) -> Tensor:
         """Stored examples ``[M, ...]``."""
-        return self._x[: self.size]
+        return self["x"]
 
     @property
     def y(self) -> Tensor:
         """Their class columns ``[M]``."""
-        return self._y[: self.size]
+        return self["y"]
 
     @property
     def task(self) -> Tensor:
         """Their task rows ``[M]``."""
-        return self._task[: self.size]
+        return self["task"]
+
+    def __getitem__(self, name: str) -> Tensor:
+        """One column of the live examples, ``[M, ...]``: ``x``, ``y``, ``task`` or an extra."""
+        return self._columns[name][: self.size]
+
+    @property
+    def extras(self) -> tuple[str, ...]:
+        """Names of what is stored beside example, class and task."""
+        return tuple(name for name in self._columns if name not in _OWN)
 
     @property
     def bytes(self) -> int:
-        """Bytes held by the stored examples and their labels."""
-        parts = (self.x, self.y, self.task)
-        return sum(part.numel() * part.element_size() for part in parts)
+        """Bytes held by the stored examples and their labels, without extras."""
+        return sum(_bytes(self[name]) for name in _OWN)
 
-    def append(self, x: Tensor, y: Tensor, task: Tensor) -> None:
+    @property
+    def extra_bytes(self) -> dict[str, int]:
+        """Bytes held by each extra column."""
+        return {name: _bytes(self[name]) for name in self.extras}
+
+    def append(self, x: Tensor, y: Tensor, task: Tensor, **extras: Tensor) -> None:
         """Store further examples behind the present ones."""
         slots = torch.arange(self.size, self.size + len(y))
-        self.write(slots, x, y, task)
+        self.write(slots, x, y, task, **extras)
 
-    def write(self, slots: Tensor, x: Tensor, y: Tensor, task: Tensor) -> None:
-        """Put examples into slots; slots beyond ``size`` must follow it without a gap."""
+    def write(self, slots: Tensor, x: Tensor, y: Tensor, task: Tensor, **extras: Tensor) -> None:
+        """Put examples into slots; slots beyond ``size`` must follow it without a gap.
+
+        Args:
+            slots: Where to, ``[n]``.
+            x: Examples ``[n, ...]``.
+            y: Their class columns ``[n]``.
+            task: Their task rows ``[n]``.
+            **extras: Further columns ``[n, ...]``, the same ones at every call.
+        """
         if len(slots) == 0:
             return
         size = max(self.size, int(slots.max()) + 1)
         if size > self.capacity:
             raise InputError(f"{size} examples do not fit a memory of {self.capacity}")
-        if self._x.shape[1:] != x.shape[1:] or self._x.dtype != x.dtype or len(self._x) == 0:
-            self._allocate(x)
+        values = {"x": x, "y": y, "task": task, **extras}
+        if self.size == 0:
+            self._allocate(values)
+        self._check_columns(values)
         slots = slots.to(x.device)
-        self._x[slots] = x
-        self._y[slots] = y
-        self._task[slots] = task
+        for name, value in values.items():
+            self._columns[name][slots] = value
         self.size = size
+
+    def widen(self, name: str, width: int) -> None:
+        """Give a column of vectors ``width`` entries per example; the new ones are zero."""
+        column = self._columns.get(name)
+        if column is not None and column.shape[1] < width:
+            self._columns[name] = torch.nn.functional.pad(column, (0, width - column.shape[1]))
 
     def remove(self, slots: Tensor) -> None:
         """Drop examples; the others close the gaps and keep their order."""
         keep = torch.ones(self.size, dtype=torch.bool, device=self.y.device)
         keep[slots.to(keep.device)] = False
         kept = int(keep.sum())
-        for column in (self._x, self._y, self._task):
+        for column in self._columns.values():
             column[:kept] = column[: self.size][keep]
         self.size = kept
 
-    def _allocate(self, x: Tensor) -> None:
-        if self.size:
+    def _allocate(self, values: dict[str, Tensor]) -> None:
+        known = {name: (c.shape[1:], c.dtype) for name, c in self._columns.items() if len(c)}
+        if known != {name: (value.shape[1:], value.dtype) for name, value in values.items()}:
+            self._columns = {
+                name: value.new_zeros((self.capacity, *value.shape[1:]))
+                for name, value in values.items()
+            }
+
+    def _check_columns(self, values: dict[str, Tensor]) -> None:
+        if values.keys() != self._columns.keys():
+            raise InputError(f"this memory stores {list(self._columns)}, not {list(values)}")
+        column, x = self._columns["x"], values["x"]
+        if column.shape[1:] != x.shape[1:] or column.dtype != x.dtype:
             raise InputError(
-                f"examples changed from {list(self._x.shape[1:])} {self._x.dtype} "
+                f"examples changed from {list(column.shape[1:])} {column.dtype} "
                 f"to {list(x.shape[1:])} {x.dtype}"
             )
-        self._x = torch.zeros((self.capacity, *x.shape[1:]), dtype=x.dtype, device=x.device)
-        self._y = torch.zeros(self.capacity, dtype=torch.int64, device=x.device)
-        self._task = torch.zeros(self.capacity, dtype=torch.int64, device=x.device)
 
     def state(self) -> State:
         """The live examples; free slots are not saved."""
-        tensors = {"x": self.x, "y": self.y, "task": self.task}
-        return State({k: v.clone() for k, v in tensors.items()}, {"capacity": self.capacity})
+        tensors = {name: self[name].clone() for name in self._columns}
+        return State(tensors, {"capacity": self.capacity, "columns": list(tensors)})
 
     def check(self, state: State) -> None:
         """Refuse a state that this store cannot hold."""
@@ -102,12 +136,26 @@ class MemoryStore:
                 f"the state has a memory of {state.meta.get('capacity')} examples, "
                 f"this learner one of {self.capacity}"
             )
-        lengths = {len(state.tensors[name]) for name in ("x", "y", "task")}
+        if not set(_OWN) <= set(state.meta["columns"]) == state.tensors.keys():
+            raise StateMismatch(f"the state's memory has the columns {sorted(state.tensors)}")
+        lengths = {len(column) for column in state.tensors.values()}
         if len(lengths) != 1 or max(lengths) > self.capacity:
             raise StateMismatch(f"the state's memory columns have lengths {sorted(lengths)}")
 
     def load(self, state: State) -> None:
         """Hold exactly what ``state`` holds."""
         self.size = 0
-        self._x = torch.empty(0)
-        self.append(state.tensors["x"], state.tensors["y"], state.tensors["task"])
+        self._columns = _empty()
+        self.append(**{name: state.tensors[name] for name in state.meta["columns"]})
+
+
+_OWN = ("x", "y", "task")
+
+
+def _empty() -> dict[str, Tensor]:
+    labels = torch.empty(0, dtype=torch.int64)
+    return {"x": torch.empty(0), "y": labels, "task": labels}
+
+
+def _bytes(tensor: Tensor) -> int:
+    return tensor.numel() * tensor.element_size()

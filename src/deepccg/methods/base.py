@@ -13,6 +13,7 @@ from deepccg.core import (
     Batch,
     Config,
     Diverged,
+    Holdings,
     InputError,
     Learner,
     State,
@@ -20,6 +21,7 @@ from deepccg.core import (
     Task,
     make_generator,
 )
+from deepccg.memory import MemoryStore
 from deepccg.methods.outputs import Outputs
 from deepccg.methods.parts import GeneratorPart, ModulePart, Part
 from deepccg.networks import GrowingLinear
@@ -60,7 +62,7 @@ class NetworkLearner(Learner, Generic[ConfigT]):
         self.dim = dim
         self.config = cast(ConfigT, own_config)
         self.network = network
-        self.memory_budget = memory
+        self.memory = MemoryStore(memory)
         self.generator = make_generator(seed, "learner")
         self.outputs = Outputs(classes)
         parameter = next(network.parameters(), torch.empty(0))
@@ -80,6 +82,7 @@ class NetworkLearner(Learner, Generic[ConfigT]):
         return {
             "outputs": self.outputs,
             "network": ModulePart("network", self.network),
+            "memory": self.memory,
             "generator": GeneratorPart(self.generator),
         }
 
@@ -100,9 +103,13 @@ class NetworkLearner(Learner, Generic[ConfigT]):
         """
         if batch.x.is_floating_point() and not bool(torch.isfinite(batch.x).all()):
             raise InputError("the batch has values that are not finite: clean the inputs first")
-        y, row = self.outputs.observe(batch)
-        rows = torch.full_like(y, row)
+        if self.outputs.begins_task(batch):
+            self.finish_task()
+        y, rows = self.outputs.observe(batch)
         return self.as_input(batch.x), y.to(self.device), rows.to(self.device)
+
+    def finish_task(self) -> None:
+        """Called when a batch of another task comes, before anything of it is noted."""
 
     def as_input(self, x: Tensor) -> Tensor:
         """Onto the learner's device; floats in the network's precision."""
@@ -115,21 +122,39 @@ class NetworkLearner(Learner, Generic[ConfigT]):
             chunks = [self.network(chunk) for chunk in torch.split(x, CHUNK)]
         return torch.cat(chunks) if chunks else x.new_zeros(0, dtype=self.dtype)
 
+    def trained(self) -> list[nn.Parameter]:
+        """Every parameter the optimiser moves, in a fixed order."""
+        parameters = (p for module in self.modules() for p in module.parameters())
+        return [parameter for parameter in parameters if parameter.requires_grad]
+
     def descend(self, loss: Tensor, lr: float) -> float:
         """One plain SGD step on everything that is trained; returns the loss."""
+        gradients = self.gradients(loss)
+        self.step(gradients, lr)
+        return float(loss.detach())
+
+    def gradients(self, loss: Tensor) -> list[Tensor]:
+        """The loss's gradient for each of ``trained()``; zeros where it does not depend on it."""
         value = float(loss.detach())
         if not math.isfinite(value):
             raise Diverged(f"the loss is {value} at step {self.steps}: try a smaller lr")
-        trained = (p for module in self.modules() for p in module.parameters())
-        parameters = [parameter for parameter in trained if parameter.requires_grad]
+        parameters = self.trained()
         if not parameters:  # a fixed embedding
-            return value
-        gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
+            return []
+        return list(
+            torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True)
+        )
+
+    def step(self, gradients: Sequence[Tensor], lr: float) -> None:
+        """``theta <- theta - lr gradient``."""
         with torch.no_grad():
-            for parameter, gradient in zip(parameters, gradients, strict=True):
-                if gradient is not None:
-                    parameter.sub_(gradient, alpha=lr)
-        return value
+            for parameter, gradient in zip(self.trained(), gradients, strict=True):
+                parameter.sub_(gradient, alpha=lr)
+
+    def holdings(self) -> Holdings:
+        """The memory: examples with their labels, and what is stored with each."""
+        kinds = {"examples": self.memory.bytes, **self.memory.extra_bytes}
+        return Holdings(self.memory.size, kinds)
 
     def predict_logits(self, x: Tensor, task: Task | None = None) -> Tensor:
         """See ``Learner``."""

@@ -22,7 +22,6 @@ from deepccg.gaussian import (
     target_mean,
 )
 from deepccg.memory import (
-    MemoryStore,
     balanced_random,
     candidates_of,
     class_balanced_reservoir,
@@ -67,7 +66,6 @@ class DeepCCG(NetworkLearner[DeepCCGConfig]):
         seed: int = 0,
     ) -> None:
         super().__init__(network, config, memory=memory, classes=classes, seed=seed)
-        self.memory = MemoryStore(memory)
         self.scale = Scale(self.config.initial_scale).to(self.device, self.dtype)
         self._belief: tuple[Posterior, Tensor] | None = None  # derived; dropped when weights move
 
@@ -246,7 +244,6 @@ class DeepCCG(NetworkLearner[DeepCCGConfig]):
         """No head: the classifier is derived from network and memory."""
         return {
             **super().parts(),
-            "memory": self.memory,
             "scale": ModulePart("scale", self.scale),
         }
 

@@ -1,17 +1,14 @@
 """Experience replay with a reservoir memory."""
 
-from collections.abc import Sequence
-
 import torch
 from pydantic import Field, NonNegativeInt, PositiveFloat
-from torch import Tensor, nn
+from torch import Tensor
 
 from deepccg.core import Batch, Config, StepInfo
-from deepccg.memory import MemoryStore, reservoir_slots
+from deepccg.memory import reservoir_slots
 from deepccg.methods.base import HeadLearner
-from deepccg.methods.losses import Reduction, masked_cross_entropy, reduce
+from deepccg.methods.losses import ReplayReduction, masked_cross_entropy, reduce_replay
 from deepccg.methods.outputs import Mask
-from deepccg.methods.parts import Part
 from deepccg.methods.replay import draw_uniform
 
 
@@ -20,7 +17,10 @@ class ERConfig(Config):
 
     lr: PositiveFloat = Field(0.1, description="step size")
     replay: NonNegativeInt = Field(10, description="stored examples replayed per step")
-    reduction: Reduction = Field("mean", description="over batch and replay together: mean or sum")
+    reduction: ReplayReduction = Field(
+        "mean",
+        description="over batch and replay together: mean or sum; means: mean of each, added",
+    )
     train_mask: Mask = Field(
         "task", description="classes an incoming example is compared with: task, seen or all"
     )
@@ -41,27 +41,12 @@ class ER(HeadLearner[ERConfig]):
 
     Config = ERConfig
 
-    def __init__(
-        self,
-        network: nn.Module,
-        config: ERConfig | None = None,
-        *,
-        memory: int = 0,
-        classes: Sequence[int] = (),
-        seed: int = 0,
-    ) -> None:
-        super().__init__(network, config, memory=memory, classes=classes, seed=seed)
-        self.memory = MemoryStore(memory)
-
     def learn(self, batch: Batch) -> StepInfo:
-        """Replay from memory, one step on batch and replay, then insert the batch."""
-        before = int(self.outputs.seen.sum())
+        """Replay from memory, one step on batch and replay, then offer the batch to memory."""
         x, y, rows = self.receive(batch)
         replay = self.draw_replay()
         loss = self.descend(self.loss(x, y, rows, replay), self.config.lr)
-        slots = reservoir_slots(before, self.memory.capacity, len(y), self.generator)
-        stored = slots >= 0
-        self.memory.write(slots[stored], x[stored], y[stored], rows[stored])
+        self.remember(x, y, rows)
         self.steps += 1
         return StepInfo(loss=loss, replayed=len(replay))
 
@@ -71,15 +56,20 @@ class ER(HeadLearner[ERConfig]):
 
     def loss(self, x: Tensor, y: Tensor, rows: Tensor, replay: Tensor) -> Tensor:
         """Cross entropy of batch and replay in one forward, each example under its own mask."""
+        inputs = torch.cat([x, self.memory.x[replay]]) if len(replay) else x
+        labels = torch.cat([y, self.memory.y[replay]])
+        terms = masked_cross_entropy(self.logits(inputs), labels, self.masks(rows, replay))
+        return reduce_replay(terms, len(y), self.config.reduction)
+
+    def masks(self, rows: Tensor, replay: Tensor) -> Tensor:
+        """Classes each example of batch and replay is compared with, ``[B + R, C]``."""
         train = self.outputs.mask(self.config.train_mask, rows)
         again = self.outputs.mask(self.config.replay_mask, self.memory.task[replay])
-        mask = torch.cat([train, again]).to(self.device)
-        inputs = torch.cat([x, self.memory.x[replay]]) if len(replay) else x
-        terms = masked_cross_entropy(
-            self.logits(inputs), torch.cat([y, self.memory.y[replay]]), mask
-        )
-        return reduce(terms, self.config.reduction)
+        return torch.cat([train, again]).to(self.device)
 
-    def parts(self) -> dict[str, Part]:
-        """As for a head, and the memory. The reservoir's counter is the number of examples seen."""
-        return {**super().parts(), "memory": self.memory}
+    def remember(self, x: Tensor, y: Tensor, rows: Tensor) -> None:
+        """Offer the batch to the reservoir, whose counter is the number of examples seen."""
+        before = int(self.outputs.seen.sum()) - len(y)
+        slots = reservoir_slots(before, self.memory.capacity, len(y), self.generator)
+        stored = slots >= 0
+        self.memory.write(slots[stored], x[stored], y[stored], rows[stored])

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 Reduction = Literal["mean", "sum"]
+ReplayReduction = Literal["mean", "sum", "means"]
 
 
 def masked_cross_entropy(logits: Tensor, y: Tensor, mask: Tensor) -> Tensor:
@@ -21,3 +22,14 @@ def masked_cross_entropy(logits: Tensor, y: Tensor, mask: Tensor) -> Tensor:
 def reduce(terms: Tensor, reduction: Reduction) -> Tensor:
     """Mean or sum of per-example terms."""
     return terms.mean() if reduction == "mean" else terms.sum()
+
+
+def reduce_replay(terms: Tensor, batch: int, reduction: ReplayReduction) -> Tensor:
+    """Reduce the terms of ``batch`` new examples and of the replayed ones behind them.
+
+    ``mean`` and ``sum`` are over all of them; ``means`` is the mean over the batch plus the mean
+    over the replay, about twice ``mean``.
+    """
+    if reduction != "means":
+        return reduce(terms, reduction)
+    return terms[:batch].mean() + (terms[batch:].mean() if len(terms) > batch else 0.0)

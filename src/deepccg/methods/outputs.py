@@ -24,6 +24,7 @@ class Outputs:
         self.tasks: list[tuple[int, tuple[int, ...]]] = []  # id and columns; row = position + 1
         self.seen = torch.zeros(0, dtype=torch.int64)  # examples seen of each class
         self.arrival: list[int] = []  # columns in the order their first examples came
+        self.current: int | None = None  # row of the last batch's task
         self._column: dict[int, int] = {}
         self._row: dict[int, int] = {}
         self._task_mask = torch.zeros(1, 0, dtype=torch.bool)
@@ -32,28 +33,42 @@ class Outputs:
     def __len__(self) -> int:
         return len(self.classes)
 
-    def observe(self, batch: Batch) -> tuple[Tensor, int]:
-        """Meet a batch: give its classes columns, count them, and name its task's row.
+    def begins_task(self, batch: Batch) -> bool:
+        """Whether the batch is of another task than the last one; refuses labels outside it."""
+        tasks = {task.id: task for task in batch.example_tasks if task is not None}
+        for task in tasks.values():
+            self._check_known(task)
+        labels: list[int] = batch.y.tolist()
+        strangers = [
+            (label, task)
+            for label, task in zip(labels, batch.example_tasks, strict=True)
+            if task is not None and label not in task.classes
+        ]
+        if strangers:
+            task = strangers[0][1]
+            foreign = sorted({label for label, other in strangers if other is task})
+            raise InputError(
+                f"labels {foreign} are not among the classes {list(task.classes)} of task {task.id}"
+            )
+        return self.current is not None and self.current != self._row_of(batch.task)
+
+    def observe(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Meet a batch that ``begins_task`` has checked: give its classes columns, count them.
 
         Returns:
-            The batch's class columns ``[B]`` and its task row.
+            The batch's class columns ``[B]`` and task rows ``[B]``.
         """
+        for task in dict.fromkeys(batch.example_tasks):
+            if task is not None:
+                self._add_task(task)
+        self.current = self._row_of(batch.task)
         labels: list[int] = batch.y.tolist()
-        row = OPEN_TASK
-        if batch.task is not None:
-            strangers = sorted(set(labels) - set(batch.task.classes))
-            if strangers:
-                raise InputError(
-                    f"labels {strangers} are not among the classes {list(batch.task.classes)} "
-                    f"of task {batch.task.id}"
-                )
-            row = self._task_row(batch.task)
         self._add_classes(labels)
         columns = torch.tensor([self._column[label] for label in labels])
         new = [c for c in dict.fromkeys(columns.tolist()) if self.seen[c] == 0]
         self.arrival += new
         self.seen = self.seen + torch.bincount(columns, minlength=len(self))
-        return columns, row
+        return columns, torch.tensor([self._row_of(task) for task in batch.example_tasks])
 
     def mask(self, kind: Mask, rows: Tensor) -> Tensor:
         """Allowed columns ``[B, C]`` of examples with task ``rows [B]``.
@@ -73,17 +88,21 @@ class Outputs:
         columns = [self._column[c] for c in task.classes if c in self._column]
         return [column for column in columns if self.seen[column] > 0]
 
-    def _task_row(self, task: Task) -> int:
+    def _row_of(self, task: Task | None) -> int | None:
+        return OPEN_TASK if task is None else self._row.get(task.id)
+
+    def _check_known(self, task: Task) -> None:
         known = self._row.get(task.id)
         if known is not None:
             columns = self.tasks[known - 1][1]
             if {self.classes[c] for c in columns} != set(task.classes):
                 raise InputError(f"task {task.id} came with other classes before; give it a new id")
-            return known
-        self._add_classes(task.classes)
-        self.tasks.append((task.id, tuple(self._column[c] for c in task.classes)))
-        self._index()
-        return len(self.tasks)
+
+    def _add_task(self, task: Task) -> None:
+        if task.id not in self._row:
+            self._add_classes(task.classes)
+            self.tasks.append((task.id, tuple(self._column[c] for c in task.classes)))
+            self._index()
 
     def _add_classes(self, labels: Sequence[int]) -> None:
         new = [label for label in dict.fromkeys(labels) if label not in self._column]
@@ -106,6 +125,7 @@ class Outputs:
             "classes": list(self.classes),
             "seen": self.seen.tolist(),
             "arrival": list(self.arrival),
+            "current": self.current,
             "tasks": tasks,
         }
         return State({}, meta)
@@ -114,9 +134,10 @@ class Outputs:
         """Refuse a state whose lists do not fit together."""
         meta = state.meta
         columns = [column for _, task in meta["tasks"] for column in task] + meta["arrival"]
-        if len(meta["classes"]) != len(meta["seen"]) or any(
-            not 0 <= column < len(meta["classes"]) for column in columns
-        ):
+        fits = len(meta["classes"]) == len(meta["seen"]) and all(
+            0 <= column < len(meta["classes"]) for column in columns
+        )
+        if not fits or not 0 <= (meta["current"] or 0) <= len(meta["tasks"]):
             raise StateMismatch("the state's classes, counts and tasks do not fit together")
 
     def load(self, state: State) -> None:
@@ -125,4 +146,6 @@ class Outputs:
         self.seen = torch.tensor(state.meta["seen"], dtype=torch.int64)
         self.arrival = [int(column) for column in state.meta["arrival"]]
         self.tasks = [(int(i), tuple(int(c) for c in cols)) for i, cols in state.meta["tasks"]]
+        current = state.meta["current"]
+        self.current = None if current is None else int(current)
         self._index()

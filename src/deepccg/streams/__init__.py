@@ -6,6 +6,7 @@ from deepccg.streams.data import Dataset, Split, cap_per_class, hold_out, make_t
 from deepccg.streams.datasets import DatasetInfo, available, load_dataset
 from deepccg.streams.folder import image_files
 from deepccg.streams.images import read_images
+from deepccg.streams.joint import JointStream
 from deepccg.streams.schedules import (
     SCHEDULES,
     build_stream,
@@ -20,6 +21,7 @@ __all__ = [
     "Cursor",
     "Dataset",
     "DatasetInfo",
+    "JointStream",
     "Split",
     "Stream",
     "available",

@@ -33,6 +33,8 @@ class Stream:
         tasks: The task of each of the S batches. ``Task.batches`` is filled in here.
     """
 
+    passes = 1  # how often an example may be read
+
     def __init__(
         self, x: Array, y: IntArray, rows: IntArray, offsets: IntArray, tasks: Sequence[Task]
     ) -> None:
@@ -128,6 +130,8 @@ class Stream:
 class Cursor:
     """Reads a stream from ``position`` on and refuses a second read of any example.
 
+    A stream of several passes (``JointStream``) may hand an example out once in each.
+
     Args:
         stream: What to read.
         position: The first step to hand out. The examples of all earlier steps count as read.
@@ -138,9 +142,9 @@ class Cursor:
             raise InputError(f"position {position} is outside a stream of {len(stream)} batches")
         self._stream = stream
         self._position = position
-        self._seen = np.zeros(stream.source_size, dtype=np.bool_)
+        self._reads = np.zeros(stream.source_size, dtype=np.int64)
         for step in range(position):
-            self._seen[stream.indices(step)] = True
+            self._reads[stream.indices(step)] += 1
 
     @property
     def position(self) -> int:
@@ -149,8 +153,8 @@ class Cursor:
 
     @property
     def reads(self) -> int:
-        """How many examples have been handed out; no example counts twice, as none is."""
-        return int(np.count_nonzero(self._seen))
+        """How many examples have been handed out, each counted as often as it was."""
+        return int(self._reads.sum())
 
     def __iter__(self) -> Self:
         return self
@@ -167,10 +171,10 @@ class Cursor:
         if step < self._position:
             raise SecondRead(f"batch {step} was passed: the cursor is at {self._position}")
         rows = self._stream.indices(step)
-        again = rows[self._seen[rows]]
-        if len(again) or len(np.unique(rows)) != len(rows):
+        spent = self._reads[rows] >= self._stream.passes
+        if spent.any() or len(np.unique(rows)) != len(rows):
             raise SecondRead(f"batch {step} repeats an example: the protocol is a single pass")
-        self._seen[rows] = True
+        self._reads[rows] += 1
         self._position = step + 1
         return self._stream[step]
 
