@@ -79,6 +79,11 @@ def clouds(labels: list[int], size: int, seed: int, purpose: str) -> Batch:
     return Batch(x + 0.5 * torch.randn(x.shape, generator=generator), y)
 
 
+# Of these alone it is asked: the others do not replay, replay no open task (A-GEM), or answer with
+# an average of the past (ESMER).
+REPLAYING = METHODS.keys() - {"sgd", "multi-task", "ewc", "packnet", "agem", "esmer"}
+
+
 def retention(name: str, seed: int) -> float:
     """Accuracy on the classes of the first three of four pairs that came one after the other."""
     learner = learner_of(name, seed)
@@ -92,8 +97,8 @@ def retention(name: str, seed: int) -> float:
 @pytest.mark.parametrize("seed", range(3))
 def test_replay_retains_what_sgd_forgets(seed):
     floor = retention("sgd", seed)
-    for name in METHODS.keys() - {"sgd"}:
-        assert retention(name, seed) > floor + 0.2
+    for name in sorted(REPLAYING):
+        assert retention(name, seed) > floor + 0.2, name
 
 
 def old_task_accuracy(name: str, seed: int) -> float:
@@ -116,6 +121,6 @@ def test_replay_retains_an_old_task_on_average():
     """
     seeds = range(5)
     floor = [old_task_accuracy("sgd", seed) for seed in seeds]
-    for name in METHODS.keys() - {"sgd"}:
+    for name in sorted(REPLAYING):
         gains = [old_task_accuracy(name, seed) - floor[seed] for seed in seeds]
-        assert sum(gains) / len(gains) > 0.05
+        assert sum(gains) / len(gains) > 0.05, name

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from deepccg.core import Task
 from deepccg.methods import DeepCCG
+from deepccg.methods.selection import Selection
 
 SELECTORS = ("greedy", "swap", "lasso", "reservoir", "random")
 
@@ -131,20 +132,30 @@ def test_any_stream_respects_quotas_and_keeps_examples_whole(
         assert_aligned(world, learner)
 
 
+class Watched(Selection):
+    """Keeps what it was asked."""
+
+    asked = None
+
+    def select(self, candidates):
+        self.asked = candidates
+        return super().select(candidates)
+
+
 class Recorded(DeepCCG):
     """Keeps what the selection was asked."""
 
     def learn(self, batch):
-        self.asked = None
+        self.selection = Watched(self.config, self.memory, self.outputs, self.generator)
         self.held = self.memory.x.clone()
         with torch.no_grad():
             self.z_held = self.network(self.held) if self.memory.size else None
             self.z_new = self.network(batch.x)
         return super().learn(batch)
 
-    def _select(self, candidates):
-        self.asked = candidates
-        return super()._select(candidates)
+    @property
+    def asked(self):
+        return self.selection.asked
 
 
 @pytest.mark.parametrize("target", ["evidence", "printed"])

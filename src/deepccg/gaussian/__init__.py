@@ -4,6 +4,12 @@ Equation numbers are those of Lee & Storkey (AISTATS 2024). Shapes: ``B`` exampl
 ``D`` dimensions, ``K`` classes being reselected, ``N`` candidates of a class.
 """
 
+from deepccg.gaussian.conjugate import (
+    Prototypes,
+    log_class_predictive,
+    log_prototype_predictive,
+    update_prototypes,
+)
 from deepccg.gaussian.posterior import (
     Posterior,
     Variance,
@@ -30,6 +36,7 @@ __all__ = [
     "Candidates",
     "LassoConfig",
     "Posterior",
+    "Prototypes",
     "Variance",
     "class_posterior",
     "fitted_scale",
@@ -38,10 +45,13 @@ __all__ = [
     "lasso_gradient",
     "lasso_selection",
     "leave_one_out_distances",
+    "log_class_predictive",
     "log_conditional_marginal_likelihood",
     "log_predictive_density",
+    "log_prototype_predictive",
     "selection_objective",
     "squared_distances",
     "swap_selection",
     "target_mean",
+    "update_prototypes",
 ]

@@ -1,12 +1,15 @@
 """A fixed number of stored examples, and the rules that decide which."""
 
+from deepccg.memory.herding import herding, herding_places
 from deepccg.memory.policies import (
     balanced_random,
     class_balanced_reservoir,
     class_quotas,
+    offer_to_reservoir,
     reservoir_slots,
 )
 from deepccg.memory.reselect import CandidateIndex, candidates_of
+from deepccg.memory.ring import write_rings
 from deepccg.memory.store import MemoryStore
 
 __all__ = [
@@ -16,5 +19,9 @@ __all__ = [
     "candidates_of",
     "class_balanced_reservoir",
     "class_quotas",
+    "herding",
+    "herding_places",
+    "offer_to_reservoir",
     "reservoir_slots",
+    "write_rings",
 ]

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from deepccg.gaussian.selection import Candidates, keep_largest
+from deepccg.memory.store import MemoryStore
 
 
 def reservoir_slots(seen: int, capacity: int, count: int, generator: torch.Generator) -> Tensor:
@@ -22,6 +23,21 @@ def reservoir_slots(seen: int, capacity: int, count: int, generator: torch.Gener
     slots = torch.where(slots < capacity, slots, -1)
     later_owner = torch.triu(slots[:, None] == slots[None, :], diagonal=1).any(dim=1)
     return slots.masked_fill(later_owner, -1)
+
+
+def offer_to_reservoir(
+    store: MemoryStore,
+    x: Tensor,
+    y: Tensor,
+    task: Tensor,
+    *,
+    seen: int,
+    generator: torch.Generator,
+) -> None:
+    """Offer a batch that comes after ``seen`` other examples to one reservoir over all of them."""
+    slots = reservoir_slots(seen, store.capacity, len(y), generator)
+    stored = slots >= 0
+    store.write(slots[stored], x[stored], y[stored], task[stored])
 
 
 def class_quotas(total: int, n_classes: int) -> list[int]:

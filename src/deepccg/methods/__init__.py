@@ -1,17 +1,63 @@
 """One file per method; ``METHODS`` is the one table of names."""
 
 from deepccg.core import Learner
+from deepccg.methods.agem import AGEM
 from deepccg.methods.base import NetworkLearner
 from deepccg.methods.deepccg import DeepCCG
+from deepccg.methods.deepccg_reservoir import DeepCCGReservoir
+from deepccg.methods.deepccg_standard_head import DeepCCGStandardHead
+from deepccg.methods.derpp import DERPP
+from deepccg.methods.entropy_ss import EntropySS
 from deepccg.methods.er import ER
+from deepccg.methods.er_ace import ERACE
+from deepccg.methods.esmer import ESMER
+from deepccg.methods.ewc import EWC
+from deepccg.methods.gss import GSS
+from deepccg.methods.icarl import ICaRL
+from deepccg.methods.infogs import InfoGS
 from deepccg.methods.multi_task import MultiTask
+from deepccg.methods.packnet import PackNet
+from deepccg.methods.protocl import ProtoCL
 from deepccg.methods.sgd import SGD
 
-METHODS: dict[str, type[Learner]] = {
-    "deepccg": DeepCCG,
-    "er": ER,
-    "multi-task": MultiTask,
+METHODS: dict[str, type[Learner]] = {  # in the order of the paper's tables
     "sgd": SGD,
+    "multi-task": MultiTask,
+    "ewc": EWC,
+    "packnet": PackNet,
+    "er": ER,
+    "agem": AGEM,
+    "entropy-ss": EntropySS,
+    "gss": GSS,
+    "er-ace": ERACE,
+    "derpp": DERPP,
+    "esmer": ESMER,
+    "icarl": ICaRL,
+    "deepccg": DeepCCG,
+    "deepccg-reservoir": DeepCCGReservoir,
+    "deepccg-standard-head": DeepCCGStandardHead,
+    "protocl": ProtoCL,
+    "infogs": InfoGS,
 }
 
-__all__ = ["ER", "METHODS", "SGD", "DeepCCG", "MultiTask", "NetworkLearner"]
+__all__ = [
+    "AGEM",
+    "DERPP",
+    "ER",
+    "ERACE",
+    "ESMER",
+    "EWC",
+    "GSS",
+    "METHODS",
+    "SGD",
+    "DeepCCG",
+    "DeepCCGReservoir",
+    "DeepCCGStandardHead",
+    "EntropySS",
+    "ICaRL",
+    "InfoGS",
+    "MultiTask",
+    "NetworkLearner",
+    "PackNet",
+    "ProtoCL",
+]

@@ -1,0 +1,117 @@
+"""Averaged GEM: a step never increases the mean loss on examples of earlier tasks."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from pydantic import Field, NonNegativeInt
+from torch import Tensor
+
+from deepccg.core import Batch, StepInfo
+from deepccg.memory import class_quotas, write_rings
+from deepccg.methods.base import HeadLearner
+from deepccg.methods.losses import masked_cross_entropy, reduce
+from deepccg.methods.outputs import Mask
+from deepccg.methods.replay import draw_uniform
+from deepccg.methods.sgd import SGDConfig
+
+
+class AGEMConfig(SGDConfig):
+    """Fields of A-GEM."""
+
+    reference: NonNegativeInt = Field(
+        10, description="stored examples that give the reference gradient (original: 256)"
+    )
+    reference_from: Literal["previous", "all"] = Field(
+        "previous", description="draw them from tasks other than the batch's, or from all of memory"
+    )
+    replay_mask: Mask = Field(
+        "task", description="classes a stored example is compared with: its own task, seen or all"
+    )
+
+
+class AGEM(HeadLearner[AGEMConfig]):
+    """A-GEM: theta <- theta - lr g~, where g~ is the vector nearest to g with g~ . g_ref >= 0.
+
+    g is the gradient of mean_B CE, g_ref that of mean_R CE, over all parameters together, each
+    example under its own mask. R is drawn uniformly from the stored examples of other tasks than
+    the batch's; if there are none, the step is SGD's. So without task identifiers (``task=None``:
+    one open task) the method is SGD, unless ``reference_from`` is ``all``. The memory keeps the
+    last examples of each class, the budget shared equally among the known classes.
+
+    The two gradients take a forward each: a shared graph would have to be walked through twice.
+
+    Reference: Chaudhry et al., "Efficient Lifelong Learning with A-GEM", ICLR 2019; the row
+    "A-GEM" of Lee & Storkey, AISTATS 2024, Table 1.
+    """
+
+    Config = AGEMConfig
+
+    def learn(self, batch: Batch) -> StepInfo:
+        """One step along the constrained gradient, then write the batch into the rings."""
+        x, y, rows = self.receive(batch)
+        slots = self.draw_reference(rows)
+        loss = self.loss(x, y, rows, self.config.train_mask)
+        gradient, violated = self.gradients(loss), False
+        if len(slots):
+            gradient, violated = self.constrain(gradient, self.reference_gradient(slots))
+        self.step(gradient, self.config.lr)
+        self.remember(x, y, rows)
+        self.steps += 1
+        extra = {"violations": float(violated)}  # 1 if the step had to be changed
+        return StepInfo(loss=float(loss.detach()), replayed=len(slots), extra=extra)
+
+    def draw_reference(self, rows: Tensor) -> Tensor:
+        """Slots of R: uniform, without replacement, at most ``reference`` of them."""
+        eligible = torch.ones_like(self.memory.task, dtype=torch.bool)
+        if self.config.reference_from == "previous":
+            eligible = ~torch.isin(self.memory.task, rows)
+        slots = eligible.nonzero().flatten()
+        return slots[draw_uniform(slots, self.config.reference, self.generator)]
+
+    def reference_gradient(self, slots: Tensor) -> list[Tensor]:
+        """The gradient of the mean loss on stored examples, for each of ``trained()``."""
+        x, y, rows = self.memory.x[slots], self.memory.y[slots], self.memory.task[slots]
+        return self.gradients(self.loss(x, y, rows, self.config.replay_mask))
+
+    def loss(self, x: Tensor, y: Tensor, rows: Tensor, mask: Mask) -> Tensor:
+        """Cross entropy, each example under its own mask."""
+        masks = self.outputs.mask(mask, rows).to(self.device)
+        return reduce(masked_cross_entropy(self.logits(x), y, masks), self.config.reduction)
+
+    def constrain(
+        self, gradient: Sequence[Tensor], reference: Sequence[Tensor]
+    ) -> tuple[list[Tensor], bool]:
+        """The nearest gradient that does not oppose the reference, and whether it is another."""
+        return project(gradient, reference)
+
+    def remember(self, x: Tensor, y: Tensor, rows: Tensor) -> None:
+        """Keep the last examples of each class; the first seen get the quotas' remainder."""
+        arrival = self.outputs.arrival
+        quota = torch.zeros(len(self.outputs), dtype=torch.int64)
+        shares = class_quotas(self.memory.capacity, len(self.outputs))[: len(arrival)]
+        quota[arrival] = torch.tensor(shares)
+        count = int(self.outputs.seen.sum())
+        arrived = torch.arange(count - len(y), count, device=self.device)
+        write_rings(self.memory, x, y, rows, arrived, quota.to(self.device))
+
+
+def project(gradient: Sequence[Tensor], reference: Sequence[Tensor]) -> tuple[list[Tensor], bool]:
+    """``g - (g . g_ref / g_ref . g_ref) g_ref`` if ``g . g_ref < 0``, else g itself.
+
+    The vectors are given in pieces. Returns the result and whether g was changed.
+
+    >>> project([torch.tensor([1.0, -1.0])], [torch.tensor([0.0, 2.0])])
+    ([tensor([1., 0.])], True)
+    """
+    along, length = _dot(gradient, reference), _dot(reference, reference)
+    if along >= 0 or length == 0:
+        return list(gradient), False
+    factor = along / length
+    return [g - factor * r for g, r in zip(gradient, reference, strict=True)], True
+
+
+def _dot(one: Sequence[Tensor], other: Sequence[Tensor]) -> float:
+    pieces = zip(one, other, strict=True)  # in double: small gradients must not vanish in squares
+    products = [torch.dot(a.flatten().double(), b.flatten().double()) for a, b in pieces]
+    return float(torch.stack(products).sum())

@@ -1,0 +1,55 @@
+"""The paper's ablation of the classifier: ER's head and loss on DeepCCG's memory."""
+
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+
+from deepccg.core import Batch, StepInfo
+from deepccg.methods.er import ER, ERConfig
+from deepccg.methods.selection import Selection, SelectionConfig, embedded_now
+
+
+class DeepCCGStandardHeadConfig(SelectionConfig, ERConfig):
+    """Fields of DeepCCG-standardHead: ER's, and those of DeepCCG's selection."""
+
+
+class DeepCCGStandardHead(ER):
+    """DeepCCG-standardHead: a linear head trained with ER's loss; memory by DeepCCG's selection.
+
+    Each step is ER's: one gradient step on the cross entropy of batch and replay. Then each class
+    of the batch keeps the examples whose mean embedding is nearest the mean of all of it
+    (Lee & Storkey, Eqs. 10, 12), measured under the network the step began with.
+
+    Reference: the row "DeepCCG-standardHead" of the ablation of Lee & Storkey, AISTATS 2024.
+    """
+
+    Config = DeepCCGStandardHeadConfig
+    config: DeepCCGStandardHeadConfig
+
+    def __init__(
+        self,
+        network: nn.Module,
+        config: DeepCCGStandardHeadConfig | None = None,
+        *,
+        memory: int = 0,
+        classes: Sequence[int] = (),
+        seed: int = 0,
+    ) -> None:
+        super().__init__(network, config, memory=memory, classes=classes, seed=seed)
+        self.selection = Selection(self.config, self.memory, self.outputs, self.generator)
+
+    def learn(self, batch: Batch) -> StepInfo:
+        """Replay from memory, reselect the memory, one step on batch and replay."""
+        x, y, rows = self.receive(batch)
+        replay = self.draw_replay()
+        loss = self.loss(x, y, rows, replay)
+        self.remember(x, y, rows)  # before the step: the paper's embeddings are those of this step
+        value = self.descend(loss, self.config.lr)
+        self.steps += 1
+        return StepInfo(loss=value, replayed=len(replay))
+
+    def remember(self, x: Tensor, y: Tensor, rows: Tensor) -> None:
+        """Reselect the memory of the batch's classes under the present network."""
+        self.selection.reselect(
+            x, y, rows, lambda index: embedded_now(index, self.memory, x, self.embed)
+        )

@@ -1,0 +1,129 @@
+"""Dark experience replay with labels: stored logits are matched, stored labels are learned."""
+
+from typing import Literal
+
+import torch
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat
+from torch import Tensor
+
+from deepccg.core import Batch, Config, State, StateMismatch, StepInfo
+from deepccg.memory import reservoir_slots
+from deepccg.methods.base import HeadLearner
+from deepccg.methods.losses import masked_cross_entropy
+from deepccg.methods.outputs import Mask
+from deepccg.methods.replay import draw_uniform
+
+
+class DERPPConfig(Config):
+    """Fields of DER++."""
+
+    lr: PositiveFloat = Field(0.1, description="step size")
+    replay: NonNegativeInt = Field(10, description="stored examples of each of the two draws")
+    alpha: NonNegativeFloat = Field(
+        0.5, description="weight of the distance to the stored logits; 0 draws nothing for it"
+    )
+    beta: NonNegativeFloat = Field(
+        1.0, description="weight of the replayed cross entropy; 0 draws nothing for it"
+    )
+    distil: Literal["all", "task"] = Field(
+        "all", description="logits that are matched: all stored ones, or those of the own task"
+    )
+    shared_draw: bool = Field(
+        False, description="one draw for both terms: half the replayed examples"
+    )
+    train_mask: Mask = Field(
+        "task", description="classes an incoming example is compared with: task, seen or all"
+    )
+    replay_mask: Mask = Field(
+        "task", description="classes a replayed example is compared with: its own task, seen or all"
+    )
+
+
+class DERPP(HeadLearner[DERPPConfig]):
+    """DER++: theta <- theta - lr grad [ mean_B CE + alpha MSE(o(R'), u) + beta mean_R'' CE ].
+
+    R' and R'' are independent uniform draws from the memory as it was before the batch. u are the
+    raw logits of an example in the forward that trained on it, before that step; they never change.
+    MSE is the mean over examples of each one's mean over the outputs that existed when it was
+    stored: outputs added later have no stored value to match. The memory is a reservoir.
+
+    Reference: Buzzega et al., "Dark Experience for General Continual Learning: a Strong, Simple
+    Baseline", NeurIPS 2020; the row "DER++" of Lee & Storkey, AISTATS 2024, Table 1.
+    """
+
+    Config = DERPPConfig
+
+    def learn(self, batch: Batch) -> StepInfo:
+        """Two replays, one step on all three terms, then offer batch and logits to memory."""
+        x, y, rows = self.receive(batch)
+        self.memory.widen("logits", len(self.outputs))
+        replay, distilled = self.draw_replays()
+        slots = replay if distilled is replay else torch.cat([replay, distilled])
+        raw = self.logits(torch.cat([x, self.memory.x[slots]]) if len(slots) else x)
+        loss = self.cross_entropy(raw, y, rows, replay)
+        if len(distilled):  # the last rows, shared or not
+            loss = loss + self.config.alpha * self.distance(raw[-len(distilled) :], distilled)
+        value = self.descend(loss, self.config.lr)
+        self.remember(x, y, rows, raw[: len(y)].detach())
+        self.steps += 1
+        return StepInfo(loss=value, replayed=len(torch.unique(slots)))
+
+    def draw_replays(self) -> tuple[Tensor, Tensor]:
+        """Slots of R'', for the cross entropy, and R', for the distance; one tensor if shared."""
+        replay = self._draw(self.config.beta)
+        if self.config.shared_draw and self.config.alpha > 0 and self.config.beta > 0:
+            return replay, replay
+        return replay, self._draw(self.config.alpha)
+
+    def cross_entropy(self, raw: Tensor, y: Tensor, rows: Tensor, replay: Tensor) -> Tensor:
+        """Cross entropy of the batch plus ``beta`` times that of R'', the first rows of ``raw``."""
+        labels = torch.cat([y, self.memory.y[replay]])
+        train = self.outputs.mask(self.config.train_mask, rows)
+        again = self.outputs.mask(self.config.replay_mask, self.memory.task[replay])
+        masks = torch.cat([train, again]).to(self.device)
+        terms = masked_cross_entropy(raw[: len(labels)], labels, masks)
+        loss = terms[: len(y)].mean()
+        return loss + self.config.beta * terms[len(y) :].mean() if len(replay) else loss
+
+    def distance(self, raw: Tensor, slots: Tensor) -> Tensor:
+        """Mean squared difference of ``raw [R, C]`` and the logits stored at ``slots``."""
+        matched = self.matched(slots)
+        drift = (raw - self.memory["logits"][slots]).masked_fill(~matched, 0.0)
+        return (drift.square().sum(dim=1) / matched.sum(dim=1)).mean()
+
+    def matched(self, slots: Tensor) -> Tensor:
+        """Which logits of stored examples are matched, ``[R, C]``."""
+        columns = torch.arange(len(self.outputs), device=self.device)
+        known = columns < self.memory["outputs"][slots, None]
+        if self.config.distil == "task":
+            known &= self.outputs.mask("task", self.memory.task[slots]).to(self.device)
+        return known
+
+    def remember(self, x: Tensor, y: Tensor, rows: Tensor, logits: Tensor) -> None:
+        """Offer the batch to the reservoir, each example with its logits and how many they are."""
+        before = int(self.outputs.seen.sum()) - len(y)
+        slots = reservoir_slots(before, self.memory.capacity, len(y), self.generator)
+        stored = slots >= 0
+        self.memory.write(
+            slots[stored],
+            x[stored],
+            y[stored],
+            rows[stored],
+            logits=logits[stored],
+            outputs=torch.full_like(y, logits.shape[1])[stored],
+        )
+
+    def _matching_parts(self, state: State) -> dict[str, State]:
+        found = super()._matching_parts(state)
+        memory, classes = found["memory"].tensors, len(found["outputs"].meta["classes"])
+        expected = {"logits": (classes,), "outputs": ()}
+        stored = {name: tuple(memory[name].shape[1:]) for name in expected if name in memory}
+        if len(memory["y"]) and stored != expected:
+            raise StateMismatch(f"the state's stored logits are not of its {classes} classes")
+        return found
+
+    def _draw(self, weight: float) -> Tensor:
+        count = self.config.replay if weight > 0 else 0
+        if count == 0:
+            return self.memory.y.new_zeros(0)
+        return draw_uniform(self.memory.y, count, self.generator)

@@ -1,0 +1,103 @@
+"""ER with a memory whose examples pull in different directions."""
+
+import math
+
+import torch
+from pydantic import Field, PositiveInt
+from torch import Tensor
+
+from deepccg.methods.er import ER, ERConfig
+from deepccg.methods.per_example import per_example_gradients
+from deepccg.methods.replay import draw_uniform
+
+FIRST_SCORE = 0.1  # of an example there is nothing to compare with
+LEAST_SCORE = 1e-6  # opposite gradients: above 0, so that slots can always be drawn by score
+
+
+class GSSConfig(ERConfig):
+    """Fields of GSS."""
+
+    compared: PositiveInt = Field(
+        10, description="stored examples whose gradients a new one's is compared with"
+    )
+    batch_gate: bool = Field(
+        False,
+        description="let the batch's mean gradient decide whether a batch may replace anything, "
+        "as public implementations do, instead of each example's own gradient",
+    )
+
+
+class GSS(ER):
+    """GSS-greedy: ER whose memory prefers examples with dissimilar loss gradients.
+
+    After the step n stored examples are drawn, with gradients G_1, ..., G_n at the new parameters,
+    each under its own mask. A new example with gradient h has the score
+
+        s = 1 + max_i cos(h, G_i)   in [0, 2].
+
+    While there is room it is stored with s. Then it is considered if s < 1: a slot i is drawn with
+    probability S_i / sum S, and the new example takes it with probability S_i / (S_i + s).
+    Stored scores S are not refreshed. Where fewer than n are stored, the first examples of the
+    batch complete the n for those behind them; with nothing to compare s = 0.1.
+
+    Reference: Aljundi et al., "Gradient based sample selection for online continual learning",
+    NeurIPS 2019, algorithm 2; the row "GSS" of Lee & Storkey, AISTATS 2024, Table 1.
+    """
+
+    Config = GSSConfig
+    config: GSSConfig
+
+    def remember(self, x: Tensor, y: Tensor, rows: Tensor) -> None:
+        """Store what there is room for; of the others, dissimilar ones may replace similar ones."""
+        if self.memory.capacity == 0:
+            return
+        drawn = draw_uniform(self.memory.y, self.config.compared, self.generator)
+        products = self.gradient_products(x, y, rows, drawn)
+        scores = self.scores_of(products, len(y))
+        room = min(len(y), self.memory.capacity - self.memory.size)
+        self.memory.append(x[:room], y[:room], rows[:room], score=scores[:room])
+        considered = scores < 1
+        if self.config.batch_gate:
+            considered = (self.batch_cosines(products, len(y)) < 0).all().expand(len(y))
+        for i in considered[room:].nonzero().flatten().tolist():
+            one = slice(room + i, room + i + 1)
+            slot = self.slot_for(scores[one])
+            self.memory.write(slot, x[one], y[one], rows[one], score=scores[one])
+
+    def gradient_products(self, x: Tensor, y: Tensor, rows: Tensor, drawn: Tensor) -> Tensor:
+        """Inner products ``[B + n, B + n]`` of the gradients of the batch and of ``drawn``."""
+        inputs = torch.cat([x, self.memory.x[drawn]]) if len(drawn) else x
+        labels = torch.cat([y, self.memory.y[drawn]])
+        gradients, _ = per_example_gradients(
+            self.modules(), inputs, labels, self.masks(rows, drawn)
+        )
+        products = torch.zeros(len(labels), len(labels), dtype=self.dtype, device=self.device)
+        for gradient in gradients:
+            flat = gradient.flatten(1)
+            products.addmm_(flat, flat.T)
+        return products
+
+    def scores_of(self, products: Tensor, batch: int) -> Tensor:
+        """Scores ``[B]`` from the ``gradient_products`` of ``batch`` examples and n drawn ones."""
+        norms = products.diagonal().clamp(min=torch.finfo(products.dtype).tiny).sqrt()
+        cosines = products[:batch] / (norms[:batch, None] * norms)
+        drawn = len(products) - batch
+        compared = torch.ones_like(cosines, dtype=torch.bool)
+        compared[:, :batch] = compared[:, :batch].tril(diagonal=-1)
+        compared[:, self.config.compared - drawn : batch] = False
+        best = cosines.masked_fill(~compared, -math.inf).amax(dim=1)
+        scores = (1 + best).clamp(LEAST_SCORE, 2.0)
+        return scores.masked_fill(~compared.any(dim=1), FIRST_SCORE)
+
+    def batch_cosines(self, products: Tensor, batch: int) -> Tensor:
+        """Cosines ``[n]`` of the batch's mean gradient with the gradients of the drawn examples."""
+        square = products[:batch, :batch].mean() * products.diagonal()[batch:]
+        norms = square.clamp(min=torch.finfo(products.dtype).tiny).sqrt()
+        return products[:batch, batch:].mean(dim=0) / norms
+
+    def slot_for(self, score: Tensor) -> Tensor:
+        """The slot ``[1]`` that an example with ``score [1]`` takes, or none ``[0]``."""
+        stored = self.memory["score"]
+        slot = torch.multinomial(stored.cpu(), 1, generator=self.generator).to(stored.device)
+        chance = stored[slot] / (stored[slot] + score)
+        return slot[torch.rand(1, generator=self.generator).to(chance) < chance]

@@ -1,0 +1,184 @@
+"""iCaRL: sigmoid outputs taught by the previous task's network, nearest mean of exemplars."""
+
+import math
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor, nn
+
+from deepccg.core import Batch, Holdings, State, StateMismatch, StepInfo
+from deepccg.gaussian import Candidates, class_posterior, squared_distances
+from deepccg.memory import herding
+from deepccg.methods.er import ER, ERConfig
+from deepccg.methods.losses import Reduction, reduce_replay
+from deepccg.methods.outputs import OPEN_TASK, Mask
+from deepccg.methods.parts import Part
+from deepccg.methods.selection import Selection, SelectionConfig, embedded_now
+from deepccg.methods.teacher import Snapshot
+
+_COLUMNS = "classes of all tasks so far (task), classes seen, or all outputs"
+
+
+class ICaRLConfig(ERConfig):
+    """Fields of iCaRL. A sigmoid has no normaliser: a mask says which columns enter the loss."""
+
+    train_mask: Mask = Field(
+        "task", description=f"columns of an incoming example's loss: {_COLUMNS}"
+    )
+    replay_mask: Mask = Field(
+        "task", description=f"columns of a replayed example's loss: {_COLUMNS}"
+    )
+    reduction_over_classes: Reduction = Field(
+        "sum", description="over the columns of one example: sum, or mean (a far smaller step)"
+    )
+    quota: Literal["fixed", "growing"] = Field(
+        "fixed", description="memory shared among all known classes, or among those seen so far"
+    )
+
+
+class Herd(Selection):
+    """Keeps, of each class, the exemplars that herding picks for the mean of its candidates."""
+
+    def select(self, candidates: Candidates) -> Tensor:
+        """Which candidates to keep, ``[K, N]``."""
+        return herding(candidates)
+
+
+class ICaRL(ER):
+    """iCaRL, online and with task-aware prediction.
+
+    With q the network at the end of the previous task, and old = the classes of earlier tasks that
+    are not of this one, every example of batch and replay takes a binary cross entropy per column,
+
+        mean over B and R of sum_c BCE(sigmoid(o_c(x)), t_c),
+        t_c = sigmoid(q_c(x)) for c in old, else 1[c = y].
+
+    The memory keeps a quota per class: after each step the class's exemplars and new examples are
+    herded by their normalised embeddings under the network as it is now. A class scores minus the
+    squared distance to the normalised mean of its exemplars; the head only trains the network.
+
+    Reference: Rebuffi et al., "iCaRL: Incremental Classifier and Representation Learning", CVPR
+    2017, as adapted to replay by Buzzega et al., NeurIPS 2020; the row "iCaRL" of Lee & Storkey,
+    AISTATS 2024, Table 1.
+    """
+
+    Config = ICaRLConfig
+    config: ICaRLConfig
+
+    def __init__(
+        self,
+        network: nn.Module,
+        config: ICaRLConfig | None = None,
+        *,
+        memory: int = 0,
+        classes: Sequence[int] = (),
+        seed: int = 0,
+    ) -> None:
+        super().__init__(network, config, memory=memory, classes=classes, seed=seed)
+        self.past = Snapshot(self.network, self.head)
+        rule = SelectionConfig(target="printed", quota=self.config.quota)
+        self.herd = Herd(rule, self.memory, self.outputs, self.generator)
+        self._means: tuple[Tensor, Tensor] | None = None  # derived; dropped when weights move
+
+    def learn(self, batch: Batch) -> StepInfo:
+        """As ER: replay, one step, memory."""
+        self._means = None
+        return super().learn(batch)
+
+    def finish_task(self) -> None:
+        """Keep the network as it is at the end of a task, and which classes it was taught."""
+        self.past.take(self.taught_columns().nonzero().flatten().tolist())
+
+    def taught_columns(self) -> Tensor:
+        """Classes of all tasks so far, and those that came without a task, ``[C]``."""
+        every_task = torch.arange(OPEN_TASK, len(self.outputs.tasks) + 1)
+        return self.outputs.mask("task", every_task).any(dim=0)
+
+    def old_columns(self) -> list[int]:
+        """Classes that the network of the past teaches: those it knows outside this task."""
+        current = torch.tensor([self.outputs.current or OPEN_TASK])
+        own = self.outputs.mask("task", current)[0]
+        return [column for column in self.past.columns if not own[column]]
+
+    def loss(self, x: Tensor, y: Tensor, rows: Tensor, replay: Tensor) -> Tensor:
+        """Binary cross entropies of batch and replay in one forward."""
+        inputs = torch.cat([x, self.memory.x[replay]]) if len(replay) else x
+        labels = torch.cat([y, self.memory.y[replay]])
+        each = F.binary_cross_entropy_with_logits(
+            self.logits(inputs), self.targets(inputs, labels), reduction="none"
+        )
+        columns = self.masks(rows, replay)
+        terms = each.masked_fill(~columns, 0).sum(dim=1)
+        if self.config.reduction_over_classes == "mean":
+            terms = terms / columns.sum(dim=1)
+        return reduce_replay(terms, len(y), self.config.reduction)
+
+    def targets(self, x: Tensor, y: Tensor) -> Tensor:
+        """What each sigmoid should say, ``[B, C]``: old classes as before, others their label."""
+        targets = F.one_hot(y, len(self.outputs)).to(self.dtype)
+        old = self.old_columns()
+        if old and self.past.teacher is not None:
+            targets[:, old] = self.past.teacher.logits(x)[:, old].sigmoid()
+        return targets
+
+    def masks(self, rows: Tensor, replay: Tensor) -> Tensor:
+        """Columns that enter the loss of each example of batch and replay, ``[B + R, C]``."""
+        train = self._columns(self.config.train_mask).expand(len(rows), -1)
+        again = self._columns(self.config.replay_mask).expand(len(replay), -1)
+        return torch.cat([train, again]).to(self.device)
+
+    def _columns(self, kind: Mask) -> Tensor:
+        if kind == "task":
+            return self.taught_columns()
+        return self.outputs.mask(kind, torch.tensor([OPEN_TASK]))[0]
+
+    def remember(self, x: Tensor, y: Tensor, rows: Tensor) -> None:
+        """Herd each class of the batch, and those whose share has shrunk."""
+        self.herd.reselect(
+            x, y, rows, lambda index: embedded_now(index, self.memory, x, self.features)
+        )
+
+    def features(self, x: Tensor) -> Tensor:
+        """Embeddings of length one, without gradient, ``[B, D]``."""
+        return F.normalize(self.embed(x), dim=1)
+
+    def scores(self, x: Tensor) -> Tensor:
+        """``-|features - mean_c|^2``; -inf for classes without exemplars, ``[B, C]``."""
+        means, known = self.means()
+        return (-squared_distances(self.features(x), means)).masked_fill(~known, -math.inf)
+
+    @torch.no_grad()
+    def means(self) -> tuple[Tensor, Tensor]:
+        """Mean exemplar of each class under the present network, of length one; which exist."""
+        if self._means is None:
+            y = self.memory.y
+            none = torch.zeros(0, self.dim, dtype=self.dtype, device=self.device)
+            found = class_posterior(
+                self.features(self.memory.x) if len(y) else none, y, len(self.outputs)
+            )
+            self._means = F.normalize(found.mean, dim=1), found.count > 0
+        return self._means
+
+    def holdings(self) -> Holdings:
+        """The memory, and the previous task's network once there is one."""
+        held = super().holdings()
+        return Holdings(held.examples, {**held.bytes, "network copy": self.past.bytes})
+
+    def parts(self) -> dict[str, Part]:
+        """What ER saves, and the network of the past."""
+        return {**super().parts(), "past": self.past}
+
+    def load_state_dict(self, state: State) -> None:
+        """See ``Learner``."""
+        super().load_state_dict(state)
+        self._means = None
+
+    def _matching_parts(self, state: State) -> dict[str, State]:
+        found = super()._matching_parts(state)
+        rows, classes = found["past"].meta.get("rows", 0), len(found["outputs"].meta["classes"])
+        if rows > classes:
+            raise StateMismatch(f"the state's copied head has {rows} rows for {classes} classes")
+        return found

@@ -1,0 +1,214 @@
+"""PackNet with filters: each task freezes some of the filters and builds on those before."""
+
+import math
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Literal
+
+import torch
+from pydantic import Field, PositiveFloat
+from torch import Tensor, nn
+
+from deepccg.core import (
+    Batch,
+    Config,
+    Holdings,
+    InputError,
+    State,
+    StateMismatch,
+    StepInfo,
+    Task,
+    TaskRequired,
+    make_generator,
+)
+from deepccg.methods.base import NetworkLearner
+from deepccg.methods.filters import filter_layers, only
+from deepccg.methods.losses import Reduction, masked_cross_entropy, reduce
+from deepccg.methods.outputs import OPEN_TASK
+from deepccg.methods.packing import FREE, Packing, Score
+from deepccg.methods.parts import GeneratorPart, Part
+from deepccg.methods.task_heads import TaskHeads
+from deepccg.networks import GrowingLinear
+
+NOT_MET = -1  # row of a task that never came
+
+
+class PackNetConfig(Config):
+    """Fields of PackNet."""
+
+    lr: PositiveFloat = Field(0.1, description="step size")
+    reduction: Reduction = Field("mean", description="over the examples of a step: mean or sum")
+    train_mask: Literal["task"] = Field(
+        "task", description="classes an incoming example is compared with: those of its task's head"
+    )
+    share: float = Field(
+        0.3, gt=0, le=1, description="of each layer's free filters that a task takes, at least one"
+    )
+    timing: Literal["half", "start", "end"] = Field(
+        "half",
+        description="when a task chooses its filters: after half of its batches (at its start if "
+        "their number is not told), at its start, or at its end",
+    )
+    score: Score = Field(
+        "gamma",
+        description="what makes a filter worth keeping: its norm's scale (l1 where it has none), "
+        "the sum of |gradient * weight| over the task so far, or the sum of |weight|",
+    )
+
+
+class PackNet(NetworkLearner[PackNetConfig]):
+    """PackNet (filters): what an earlier task computes never changes again, bit for bit.
+
+    Every filter (output of a convolution or linear layer, with its norm's scale and shift) is free
+    or owned by a task. Task t first trains the free filters, on top of all those owned; then, in
+    each layer, it claims the ``max(1, round(share * free))`` best of them, and the others are drawn
+    anew and stay free; then it trains what it claimed. It is predicted with the filters owned by
+    tasks 1 ... t, all others 0 before and after their norm, and with a head of its own. Where a
+    layer has no free filter left the task uses those of earlier tasks.
+
+    A task that comes back moves its head only. Batches without a task are one task more, whose head
+    grows with the classes; without it a prediction without a task raises ``TaskRequired``.
+
+    Reference: Mallya & Lazebnik, "PackNet", CVPR 2018, for weights; for filters as in the row
+    "PackNet" of Lee & Storkey, AISTATS 2024, Table 1.
+    """
+
+    Config = PackNetConfig
+
+    def __init__(
+        self,
+        network: nn.Module,
+        config: PackNetConfig | None = None,
+        *,
+        memory: int = 0,
+        classes: Sequence[int] = (),
+        seed: int = 0,
+    ) -> None:
+        super().__init__(network, config, memory=memory, classes=classes, seed=seed)
+        self.packing = Packing(filter_layers(network))
+        head = GrowingLinear(self.dim).to(self.device, self.dtype)
+        self.heads = TaskHeads(head, make_generator(seed, "head"))
+
+    def learn(self, batch: Batch) -> StepInfo:
+        """Choose filters if it is time, then one step on those that may move and the head."""
+        x, y, rows = self.receive(batch)
+        if self.packing.moving == FREE and self.time_to_choose(batch.task):
+            self.choose()
+        loss = self.loss(x, y, int(rows[0]))
+        gradients = self.gradients(loss)
+        if self.config.score == "taylor" and self.packing.moving == FREE:
+            self.packing.weigh(self.trained(), gradients)
+        self.step(self.permitted(gradients), self.config.lr)
+        self.packing.batches += 1
+        self.steps += 1
+        return StepInfo(float(loss.detach()), extra={"free_filters": self.packing.free_share()})
+
+    def receive(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        """As ``NetworkLearner.receive``; the task gets its head."""
+        if batch.tasks is not None:
+            raise InputError("PackNet learns one task after the other, not batches of several")
+        x, y, rows = super().receive(batch)
+        row = int(rows[0])
+        self.packing.enter(row)
+        allowed = self.outputs.mask("task", rows[:1])[0]
+        self.heads.grow(row, allowed.nonzero().flatten().tolist())
+        return x, y, rows
+
+    def finish_task(self) -> None:
+        """A task that has not chosen yet does so now; then its filters stand for ever."""
+        if self.packing.moving == FREE:
+            self.choose()
+
+    def time_to_choose(self, task: Task | None) -> bool:
+        """Whether the present task's first phase is over."""
+        if self.config.timing == "half" and task is not None and task.batches is not None:
+            return self.packing.batches >= task.batches // 2
+        return self.config.timing != "end"
+
+    def choose(self) -> None:
+        """The present task claims the best of the free filters."""
+        scores = self.packing.scores(self.config.score)
+        self.packing.claim(scores, self.config.share, self.generator)
+
+    def permitted(self, gradients: Sequence[Tensor]) -> list[Tensor]:
+        """The gradients, 0 for every entry of a filter that must not move."""
+        moves = self.packing.moves()
+        kept: list[Tensor] = []
+        for parameter, gradient in zip(self.trained(), gradients, strict=True):
+            filters = moves.get(id(parameter))
+            if filters is not None:
+                gradient = gradient.masked_fill(~filters.view(-1, *[1] * (gradient.ndim - 1)), 0.0)
+            kept.append(gradient)
+        return kept
+
+    def loss(self, x: Tensor, y: Tensor, row: int) -> Tensor:
+        """Cross entropy of a task's head on its filters."""
+        self.network.train()
+        with self.switched(row):
+            z = self.network(x)
+        columns = torch.tensor(self.heads.columns(row), device=self.device)
+        target = (columns == y[:, None]).int().argmax(dim=1)
+        logits = self.heads.logits(z, row)
+        terms = masked_cross_entropy(logits, target, torch.ones_like(logits, dtype=torch.bool))
+        return reduce(terms, self.config.reduction)
+
+    def switched(self, row: int) -> AbstractContextManager[None]:
+        """Within it the network is the task's."""
+        return only(self.packing.layers, self.packing.on(row))
+
+    @torch.no_grad()
+    def predict_logits_each(self, x: Tensor, tasks: Sequence[Task | None]) -> list[Tensor]:
+        """Each task through its own filters and head; a task never learned gives uniform scores."""
+        if None in tasks and OPEN_TASK not in self.packing.tasks:
+            raise TaskRequired("PackNet has a network for each task: say which one to predict with")
+        known = {task_id: row for row, (task_id, _) in enumerate(self.outputs.tasks, start=1)}
+        rows = [OPEN_TASK if task is None else known.get(task.id, NOT_MET) for task in tasks]
+        scores = {row: self.task_scores(x, row) for row in set(rows) if row in self.packing.tasks}
+        return [
+            self._logits_under(task, scores.get(row), len(x))
+            for task, row in zip(tasks, rows, strict=True)
+        ]
+
+    def task_scores(self, x: Tensor, row: int) -> Tensor:
+        """Logits of a task's head without gradient, ``[B, C]``; -inf for what it does not know."""
+        with self.switched(row):
+            z = self.embed(self.as_input(x))
+        scores = z.new_full((len(x), len(self.outputs)), -math.inf)
+        scores[:, self.heads.columns(row)] = self.heads.logits(z, row)
+        return scores
+
+    def scores(self, x: Tensor) -> Tensor:
+        """Those of the open task."""
+        return self.task_scores(x, OPEN_TASK)
+
+    def modules(self) -> list[nn.Module]:
+        """Network and heads."""
+        return [self.network, self.heads.head]
+
+    def parts(self) -> dict[str, Part]:
+        """Also the heads, the generator that draws them, and the owners of the filters."""
+        return {
+            **super().parts(),
+            "heads": self.heads,
+            "head_generator": GeneratorPart(self.heads.generator),
+            "packing": self.packing,
+        }
+
+    def holdings(self) -> Holdings:
+        """The heads of all tasks and the owners of the filters."""
+        held = super().holdings()
+        owners = sum(owner.numel() * owner.element_size() for owner in self.packing.owners)
+        return Holdings(
+            held.examples, {**held.bytes, "heads": self.heads.bytes, "filter owners": owners}
+        )
+
+    def _matching_parts(self, state: State) -> dict[str, State]:
+        found = super()._matching_parts(state)
+        outputs, heads = found["outputs"].meta, found["heads"].meta["rows"]
+        tasks = {*found["packing"].meta["tasks"], *(task for task, _ in heads)}
+        columns = {column for _, column in heads}
+        if not tasks <= set(range(len(outputs["tasks"]) + 1)) or not columns <= set(
+            range(len(outputs["classes"]))
+        ):
+            raise StateMismatch("the state's heads are of tasks or classes it does not know")
+        return found
