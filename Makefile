@@ -4,7 +4,7 @@ BIN    := $(VENV)/bin
 PYTHON ?= python3
 STAMP  := $(VENV)/.installed
 
-.PHONY: run test test-fast check format results wheel clean
+.PHONY: run test test-fast check format golden results wheel clean
 
 run: $(STAMP)  ## train DeepCCG, ER and SGD online on the embedded digits, and compare them
 	$(BIN)/deepccg run --method deepccg,er,sgd --dataset digits --seeds 0-2 --out runs/
@@ -25,6 +25,9 @@ check: $(STAMP)  ## lint, format, types, layers, doctests
 format: $(STAMP)  ## let ruff fix and format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+golden: $(STAMP)  ## write tests/methods/golden.json anew; say why in CHANGELOG.md
+	$(BIN)/python tests/methods/test_golden.py
 
 results: $(STAMP)  ## write docs/results.md and its figures from benchmarks/records
 	$(BIN)/python benchmarks/results.py

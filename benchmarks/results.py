@@ -20,10 +20,45 @@ LABELS = {
     ("deepccg", "default"): "DeepCCG, `default`",
     ("deepccg", "paper"): "DeepCCG, `paper`",
     ("deepccg", "as-printed"): "DeepCCG, `as-printed`",
+    ("ewc", "default"): "EWC",
+    ("packnet", "default"): "PackNet",
     ("er", "default"): "ER-reservoir",
+    ("agem", "default"): "A-GEM",
+    ("entropy-ss", "default"): "EntropySS (reconstruction)",
+    ("gss", "default"): "GSS",
+    ("er-ace", "default"): "ER-ACE",
+    ("derpp", "default"): "DER++",
+    ("esmer", "default"): "ESMER",
+    ("icarl", "default"): "iCaRL",
+    ("protocl", "default"): "ProtoCL",
+    ("infogs", "default"): "InfoGS",
     ("sgd", "default"): "SGD",
+    ("multi-task", "default"): "Multi-Task (offline)",
 }
-PAPER_ROWS = {"deepccg": "DeepCCG", "er": "ER-reservoir", "sgd": "SGD"}
+ABLATION = {
+    ("deepccg", "default"): "DeepCCG, `default`",
+    ("deepccg-reservoir", "default"): "DeepCCG-reservoir",
+    ("deepccg-standard-head", "default"): "DeepCCG-standardHead",
+    ("er", "default"): "ER-reservoir",
+}
+PAPER_ROWS = {
+    "deepccg": "DeepCCG",
+    "deepccg-reservoir": "DeepCCG-reservoir",
+    "deepccg-standard-head": "DeepCCG-standardHead",
+    "ewc": "EWC",
+    "packnet": "PackNet",
+    "er": "ER-reservoir",
+    "agem": "A-GEM",
+    "entropy-ss": "EntropySS",
+    "gss": "GSS",
+    "er-ace": "ER-ACE",
+    "derpp": "DER++",
+    "esmer": "ESMER",
+    "icarl": "iCaRL",
+    "sgd": "SGD",
+    "multi-task": "Multi-Task",
+}
+CURVES = ("deepccg", "er", "sgd")  # scored after every task
 Key = tuple[str, str, str, str, str]  # data set, stream, scenario, method, preset
 Runs = dict[Key, dict[int, list[Evaluation]]]
 
@@ -53,7 +88,10 @@ def paper_number(key: Key, tables: dict) -> tuple[float, float] | None:
     """The paper's mean and standard error, in percent."""
     dataset, stream, scenario, method, _ = key
     column = tables["columns"].index(f"{dataset}/{stream}")
-    row = tables["table1"][f"{scenario}-incremental"].get(PAPER_ROWS[method])
+    rows = dict(tables["table1"][f"{scenario}-incremental"])
+    if scenario == "task":
+        rows |= tables["table2_ablation_task_incremental"]
+    row = rows.get(PAPER_ROWS.get(method))
     return None if row is None else tuple(row[column])
 
 
@@ -79,6 +117,26 @@ def result_table(runs: Runs, dataset: str, stream: str, tables: dict) -> str:
             shown = seeds[0] if seeds[0] == seeds[1] else "/".join(seeds)
             lines.append(f"| {label} | {' | '.join(cells)} | {shown} |")
     return "\n".join(lines) if len(lines) > 2 else "Not run yet."
+
+
+def ablation_table(runs: Runs, dataset: str, tables: dict) -> str:
+    """The paper's ablation, task-incremental, both streams side by side."""
+    streams = ("shifting-window", "disjoint")
+    lines = [
+        "| Method | Shifting window | paper | Disjoint | paper | seeds |",
+        "|---|---:|---:|---:|---:|---:|",
+    ]
+    for (method, preset), label in ABLATION.items():
+        cells, seeds = [], []
+        for stream in streams:
+            key = (dataset, stream, "task", method, preset)
+            paper = paper_number(key, tables)
+            ours = estimates(runs[key])["task_accuracy"] if key in runs else None
+            cells += [percent(ours), f"{paper[0]:.1f} ± {paper[1]:.1f}" if paper else "-"]
+            seeds.append(str(len(runs.get(key, {}))))
+        shown = seeds[0] if seeds[0] == seeds[1] else "/".join(seeds)
+        lines.append(f"| {label} | {' | '.join(cells)} | {shown} |")
+    return "\n".join(lines)
 
 
 def paired_leads(runs: Runs, dataset: str, stream: str) -> str:
@@ -122,31 +180,34 @@ def draw(runs: Runs, tables: dict) -> None:
     for (method, preset), label in LABELS.items():
         found = runs.get(("cifar10", "disjoint", "class", method, preset), {})
         plain = label.replace(", `default`", "").replace("`", "")
-        if found and all(len(evaluations) > 1 for evaluations in found.values()):
+        scored_often = all(len(evaluations) > 1 for evaluations in found.values())
+        if method in CURVES and found and scored_often:
             curves[plain] = [found[seed] for seed in sorted(found)]
     plot_accuracy_over_time(curves, DOCS / "images" / "cifar10-disjoint-class.png")
-    for scenario in ("task", "class"):
+    columns = [(stream, s) for stream in ("disjoint", "shifting-window") for s in ("task", "class")]
+    for stream, scenario in columns:
         rows = {}
         for (method, preset), label in LABELS.items():
-            key = ("cifar10", "disjoint", scenario, method, preset)
-            if key in runs:
+            key = ("cifar10", stream, scenario, method, preset)
+            if key in runs and (scenario == "task" or method != "packnet"):
                 paper = paper_number(key, tables)
                 ours = estimates(runs[key])[f"{scenario}_accuracy"]
                 fractions = (paper[0] / 100, paper[1] / 100) if paper else None
                 rows[label.replace("`", "")] = (ours, fractions)
         plot_comparison(
             rows,
-            DOCS / "images" / f"cifar10-disjoint-{scenario}-paper.png",
-            title=f"CIFAR-10, disjoint, {scenario}-incremental",
+            DOCS / "images" / f"cifar10-{stream}-{scenario}-paper.png",
+            title=f"CIFAR-10, {stream.replace('-', ' ')}, {scenario}-incremental",
         )
 
 
 def filled(template: str, runs: Runs, tables: dict) -> str:
-    """The template with each {{table DATASET STREAM}}, {{leads ...}}, {{forgetting ...}} filled."""
+    """The template with each {{table DATASET STREAM}}, {{leads ...}} and so on filled."""
     makers = {
         "table": lambda d, s: result_table(runs, d, s, tables),
         "leads": lambda d, s: paired_leads(runs, d, s),
         "forgetting": lambda d, s: forgetting_table(runs, d, s),
+        "ablation": lambda d: ablation_table(runs, d, tables),
     }
     lines: Iterable[str] = template.splitlines()
     return "\n".join(

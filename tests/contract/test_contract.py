@@ -36,7 +36,7 @@ READINGS: dict[str, dict[str, object]] = {
 SUBJECTS: dict[str, tuple[type[Learner], Config | None]] = {
     **{name: (method, None) for name, method in METHODS.items()},
     **{
-        f"deepccg-{name}": (DeepCCG, DeepCCG.Config.model_validate(fields))
+        f"deepccg[{name}]": (DeepCCG, DeepCCG.Config.model_validate(fields))
         for name, fields in READINGS.items()
     },
 }

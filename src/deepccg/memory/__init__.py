@@ -6,6 +6,7 @@ from deepccg.memory.policies import (
     class_balanced_reservoir,
     class_quotas,
     offer_to_reservoir,
+    quotas_by_arrival,
     reservoir_slots,
 )
 from deepccg.memory.reselect import CandidateIndex, candidates_of
@@ -22,6 +23,7 @@ __all__ = [
     "herding",
     "herding_places",
     "offer_to_reservoir",
+    "quotas_by_arrival",
     "reservoir_slots",
     "write_rings",
 ]

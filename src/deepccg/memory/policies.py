@@ -33,11 +33,19 @@ def offer_to_reservoir(
     *,
     seen: int,
     generator: torch.Generator,
+    capacity: int | None = None,
+    **extras: Tensor,
 ) -> None:
-    """Offer a batch that comes after ``seen`` other examples to one reservoir over all of them."""
-    slots = reservoir_slots(seen, store.capacity, len(y), generator)
+    """Offer a batch that comes after ``seen`` other examples to one reservoir over all of them.
+
+    ``capacity`` may be smaller than the store's; ``extras`` are further columns ``[B, ...]``.
+    """
+    slots = reservoir_slots(
+        seen, store.capacity if capacity is None else capacity, len(y), generator
+    )
     stored = slots >= 0
-    store.write(slots[stored], x[stored], y[stored], task[stored])
+    kept = {name: column[stored] for name, column in extras.items()}
+    store.write(slots[stored], x[stored], y[stored], task[stored], **kept)
 
 
 def class_quotas(total: int, n_classes: int) -> list[int]:
@@ -48,6 +56,23 @@ def class_quotas(total: int, n_classes: int) -> list[int]:
     """
     share, remainder = divmod(total, max(n_classes, 1))
     return [share + (rank < remainder) for rank in range(n_classes)]
+
+
+def quotas_by_arrival(total: int, arrival: Sequence[int], n_columns: int, n_sharing: int) -> Tensor:
+    """Each column's quota ``[C]`` when ``n_sharing`` classes share a memory.
+
+    Args:
+        total: Examples to share.
+        arrival: Columns in the order their first examples came; others get nothing yet.
+        n_columns: How many columns there are.
+        n_sharing: How many classes share, come or still to come.
+
+    >>> quotas_by_arrival(10, arrival=[2, 0], n_columns=4, n_sharing=4).tolist()
+    [3, 0, 3, 0]
+    """
+    quotas = torch.zeros(n_columns, dtype=torch.int64)
+    quotas[list(arrival)] = torch.tensor(class_quotas(total, n_sharing)[: len(arrival)])
+    return quotas
 
 
 def balanced_random(candidates: Candidates, generator: torch.Generator) -> Tensor:

@@ -8,7 +8,7 @@ from pydantic import Field, NonNegativeInt
 from torch import Tensor
 
 from deepccg.core import Batch, StepInfo
-from deepccg.memory import class_quotas, write_rings
+from deepccg.memory import quotas_by_arrival, write_rings
 from deepccg.methods.base import HeadLearner
 from deepccg.methods.losses import masked_cross_entropy, reduce
 from deepccg.methods.outputs import Mask
@@ -87,10 +87,8 @@ class AGEM(HeadLearner[AGEMConfig]):
 
     def remember(self, x: Tensor, y: Tensor, rows: Tensor) -> None:
         """Keep the last examples of each class; the first seen get the quotas' remainder."""
-        arrival = self.outputs.arrival
-        quota = torch.zeros(len(self.outputs), dtype=torch.int64)
-        shares = class_quotas(self.memory.capacity, len(self.outputs))[: len(arrival)]
-        quota[arrival] = torch.tensor(shares)
+        columns = len(self.outputs)
+        quota = quotas_by_arrival(self.memory.capacity, self.outputs.arrival, columns, columns)
         count = int(self.outputs.seen.sum())
         arrived = torch.arange(count - len(y), count, device=self.device)
         write_rings(self.memory, x, y, rows, arrived, quota.to(self.device))

@@ -39,14 +39,15 @@ class DeepCCGStandardHead(ER):
         self.selection = Selection(self.config, self.memory, self.outputs, self.generator)
 
     def learn(self, batch: Batch) -> StepInfo:
-        """Replay from memory, reselect the memory, one step on batch and replay."""
+        """ER's step on batch and replay; the memory is reselected before the network moves."""
         x, y, rows = self.receive(batch)
         replay = self.draw_replay()
         loss = self.loss(x, y, rows, replay)
-        self.remember(x, y, rows)  # before the step: the paper's embeddings are those of this step
-        value = self.descend(loss, self.config.lr)
+        gradients = self.gradients(loss)
+        self.remember(x, y, rows)
+        self.step(gradients, self.config.lr)
         self.steps += 1
-        return StepInfo(loss=value, replayed=len(replay))
+        return StepInfo(loss=float(loss.detach()), replayed=len(replay))
 
     def remember(self, x: Tensor, y: Tensor, rows: Tensor) -> None:
         """Reselect the memory of the batch's classes under the present network."""

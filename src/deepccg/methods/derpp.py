@@ -7,7 +7,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat
 from torch import Tensor
 
 from deepccg.core import Batch, Config, State, StateMismatch, StepInfo
-from deepccg.memory import reservoir_slots
+from deepccg.memory import offer_to_reservoir
 from deepccg.methods.base import HeadLearner
 from deepccg.methods.losses import masked_cross_entropy
 from deepccg.methods.outputs import Mask
@@ -102,15 +102,15 @@ class DERPP(HeadLearner[DERPPConfig]):
     def remember(self, x: Tensor, y: Tensor, rows: Tensor, logits: Tensor) -> None:
         """Offer the batch to the reservoir, each example with its logits and how many they are."""
         before = int(self.outputs.seen.sum()) - len(y)
-        slots = reservoir_slots(before, self.memory.capacity, len(y), self.generator)
-        stored = slots >= 0
-        self.memory.write(
-            slots[stored],
-            x[stored],
-            y[stored],
-            rows[stored],
-            logits=logits[stored],
-            outputs=torch.full_like(y, logits.shape[1])[stored],
+        offer_to_reservoir(
+            self.memory,
+            x,
+            y,
+            rows,
+            seen=before,
+            generator=self.generator,
+            logits=logits,
+            outputs=torch.full_like(y, logits.shape[1]),
         )
 
     def _matching_parts(self, state: State) -> dict[str, State]:

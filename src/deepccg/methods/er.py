@@ -5,7 +5,7 @@ from pydantic import Field, NonNegativeInt, PositiveFloat
 from torch import Tensor
 
 from deepccg.core import Batch, Config, StepInfo
-from deepccg.memory import reservoir_slots
+from deepccg.memory import offer_to_reservoir
 from deepccg.methods.base import HeadLearner
 from deepccg.methods.losses import ReplayReduction, masked_cross_entropy, reduce_replay
 from deepccg.methods.outputs import Mask
@@ -70,6 +70,4 @@ class ER(HeadLearner[ERConfig]):
     def remember(self, x: Tensor, y: Tensor, rows: Tensor) -> None:
         """Offer the batch to the reservoir, whose counter is the number of examples seen."""
         before = int(self.outputs.seen.sum()) - len(y)
-        slots = reservoir_slots(before, self.memory.capacity, len(y), self.generator)
-        stored = slots >= 0
-        self.memory.write(slots[stored], x[stored], y[stored], rows[stored])
+        offer_to_reservoir(self.memory, x, y, rows, seen=before, generator=self.generator)

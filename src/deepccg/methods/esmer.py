@@ -9,7 +9,7 @@ from pydantic import Field, FiniteFloat, NonNegativeFloat, NonNegativeInt
 from torch import Tensor, nn
 
 from deepccg.core import Batch, Holdings, State, StateMismatch, StepInfo, make_generator
-from deepccg.memory import reservoir_slots
+from deepccg.memory import offer_to_reservoir
 from deepccg.methods.er import ER, ERConfig
 from deepccg.methods.losses import ReplayReduction, masked_cross_entropy, reduce_replay
 from deepccg.methods.parts import GeneratorPart, Part
@@ -165,10 +165,15 @@ class ESMER(ER):
 
     def remember(self, x: Tensor, y: Tensor, rows: Tensor) -> None:
         """Offer examples to the reservoir, which counts only what it was offered."""
-        limit = self.errors.limit or 0
-        slots = reservoir_slots(self.errors.offered, limit, len(y), self.generator)
-        stored = slots >= 0
-        self.memory.write(slots[stored], x[stored], y[stored], rows[stored])
+        offer_to_reservoir(
+            self.memory,
+            x,
+            y,
+            rows,
+            seen=self.errors.offered,
+            generator=self.generator,
+            capacity=self.errors.limit,
+        )
         self.errors.offered += len(y)
 
     def follow(self) -> None:

@@ -123,7 +123,7 @@ class _Switch:
 
     def __call__(self, _module: nn.Module, _inputs: object, output: Tensor) -> Tensor:
         after = 0 if self.last else output.ndim - 2  # axes behind the filters'
-        return output.masked_fill(self.off.view(-1, *[1] * after), 0.0)
+        return torch.where(self.off.view(-1, *[1] * after), 0.0, output)
 
 
 def _tracks(module: nn.Module) -> bool:

@@ -22,7 +22,7 @@ from deepccg.memory import (
     balanced_random,
     candidates_of,
     class_balanced_reservoir,
-    class_quotas,
+    quotas_by_arrival,
 )
 from deepccg.methods.outputs import Outputs
 
@@ -87,12 +87,9 @@ class Selection:
 
     def quotas(self) -> Tensor:
         """How many examples each class may store, ``[C]``; the first seen get the remainder."""
-        fixed = self.config.quota == "fixed"
-        n_classes = len(self.outputs) if fixed else len(self.outputs.arrival)
-        quotas = torch.zeros(len(self.outputs), dtype=torch.int64)
-        shares = class_quotas(self.memory.capacity, n_classes)[: len(self.outputs.arrival)]
-        quotas[self.outputs.arrival] = torch.tensor(shares)
-        return quotas
+        arrival, columns = self.outputs.arrival, len(self.outputs)
+        sharing = columns if self.config.quota == "fixed" else len(arrival)
+        return quotas_by_arrival(self.memory.capacity, arrival, columns, sharing)
 
     def over_quota(self) -> list[int]:
         """Classes that must give examples up because further classes arrived."""
