@@ -8,7 +8,7 @@ from deepccg.core import InputError
 from deepccg.experiment import RunResult
 
 BAD = [
-    (["--method", "nope"], "unknown method 'nope': choose one of deepccg, er"),
+    (["--method", "nope"], "unknown method 'nope': choose one of sgd, multi-task"),
     (["--method", "er,nope"], "unknown method 'nope'"),
     (["--method", ":X"], "unknown method ':X'"),
     (["--method", "no.module:X"], "cannot import method no.module:X"),

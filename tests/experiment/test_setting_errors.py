@@ -66,7 +66,9 @@ def test_a_wrong_value_is_named_with_what_is_right(settings: dict[str, Any], say
 
 @pytest.mark.parametrize("name", ["nope", "", ":ER", ".relative:ER", "not a module:ER", "a..b:C"])
 def test_an_unknown_method_is_told_with_the_known_ones(name: str) -> None:
-    assert f"unknown method {name!r}: choose one of deepccg, er" in message({"method.name": name})
+    assert f"unknown method {name!r}: choose one of sgd, multi-task" in message(
+        {"method.name": name}
+    )
 
 
 @pytest.mark.parametrize(
