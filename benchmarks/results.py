@@ -1,4 +1,4 @@
-"""Write docs/results.md and its figures from the records in benchmarks/records.
+"""Write docs/results.md, its figures and the numbers in docs/papers.md from benchmarks/records.
 
 Nothing is computed here but means and standard errors: the numbers are those of the records, which
 `deepccg run` wrote. The commands that make them stand in docs/results.md.
@@ -7,6 +7,7 @@ Usage: python benchmarks/results.py
 """
 
 import json
+import re
 from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
@@ -201,6 +202,37 @@ def draw(runs: Runs, tables: dict) -> None:
         )
 
 
+def numbers_of(method: str, runs: Runs, tables: dict) -> str:
+    """One method's CIFAR-10 numbers beside the paper's, for its entry in docs/papers.md."""
+    columns = [(s, c) for s in ("disjoint", "shifting-window") for c in ("task", "class")]
+    ours, papers = [], []
+    for stream, scenario in columns:
+        key = ("cifar10", stream, scenario, method, "default")
+        paper = paper_number(key, tables)
+        found = estimates(runs[key])[f"{scenario}_accuracy"] if key in runs else None
+        ours.append(percent(found))
+        papers.append(f"{paper[0]:.1f} ± {paper[1]:.1f}" if paper else "-")
+    names = [f"{stream}, {scenario}-incremental" for stream, scenario in columns]
+    return "\n".join(
+        (
+            f"| CIFAR-10 | {' | '.join(names)} |",
+            "|---|---:|---:|---:|---:|",
+            f"| ours | {' | '.join(ours)} |",
+            f"| paper | {' | '.join(papers)} |",
+        )
+    )
+
+
+def with_numbers(text: str, runs: Runs, tables: dict) -> str:
+    """docs/papers.md with the numbers between its marks replaced."""
+
+    def block(match: re.Match[str]) -> str:
+        return f"{match[1]}\n{numbers_of(match[2], runs, tables)}\n{match[3]}"
+
+    marks = r"(<!-- numbers: (\S+) -->)\n(?:.*\n)*?(<!-- end of numbers -->)"
+    return re.sub(marks, block, text)
+
+
 def filled(template: str, runs: Runs, tables: dict) -> str:
     """The template with each {{table DATASET STREAM}}, {{leads ...}} and so on filled."""
     makers = {
@@ -223,6 +255,8 @@ def main() -> None:
     tables = json.loads((HERE / "paper_tables.json").read_text(encoding="utf-8"))
     template = (HERE / "results.template.md").read_text(encoding="utf-8")
     (DOCS / "results.md").write_text(filled(template, runs, tables) + "\n", encoding="utf-8")
+    papers = (DOCS / "papers.md").read_text(encoding="utf-8")
+    (DOCS / "papers.md").write_text(with_numbers(papers, runs, tables), encoding="utf-8")
     draw(runs, tables)
 
 
