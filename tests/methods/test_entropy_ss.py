@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from deepccg.core import Batch, Task
-from deepccg.methods import ER, SGD
+from deepccg.methods import ER
 from deepccg.methods.entropy_ss import EntropySS
 from deepccg.networks import Flat
 
@@ -182,28 +182,3 @@ def test_kept_distances_are_those_of_the_memory(world):
     assert torch.equal(learner.memory.x, twin.memory.x)
     held = learner.holdings().bytes
     assert held["distances"] == 8 * sum(n**2 for n in Counter(twin.memory.y.tolist()).values())
-
-
-def test_without_memory_or_replay_it_is_sgd_bit_for_bit(world):
-    learners = [
-        SGD(world.network(), seed=3),
-        EntropySS(world.network(), memory=0, seed=3),
-        EntropySS(world.network(), EntropySS.Config(replay=0), memory=5, seed=3),
-    ]
-    for step in range(30):
-        batch = world.batch([2 * (step % 2), 1 + 2 * (step % 2)], PAIRS[step % 2])
-        sgd, *others = [learner.learn(batch) for learner in learners]
-        assert all(info == sgd for info in others)
-    for learner in learners[1:]:
-        assert all(map(torch.equal, parameters_of(learner), parameters_of(learners[0])))
-
-
-def test_with_room_for_everything_it_is_er(world):
-    """Both then replay all they saw; only the order differs."""
-    learners = [c(world.network(), c.Config(replay=90), memory=90) for c in (ER, EntropySS)]
-    for step in range(30):
-        batch = world.batch([2 * (step % 2), 1 + 2 * (step % 2)], PAIRS[step % 2])
-        for learner in learners:
-            learner.learn(batch)
-    for ours, theirs in zip(*map(parameters_of, learners), strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-9)

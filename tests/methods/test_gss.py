@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from deepccg.core import Batch, Task
-from deepccg.methods import ER, SGD
 from deepccg.methods.gss import GSS
 from deepccg.networks import Flat
 
@@ -224,28 +223,3 @@ def test_a_gradient_of_zero_is_orthogonal_to_everything():
     products = torch.diag(torch.tensor([0.0, 1.0, 0.0, 4.0]))
     assert learner.scores_of(products, 2).tolist() == [1.0, 1.0]
     assert learner.batch_cosines(torch.zeros(3, 3), 2).tolist() == [0.0]
-
-
-def test_without_memory_or_replay_it_is_sgd_bit_for_bit(world):
-    learners = [
-        SGD(world.network(), seed=3),
-        GSS(world.network(), memory=0, seed=3),
-        GSS(world.network(), GSS.Config(replay=0), memory=5, seed=3),
-    ]
-    for task, labels in zip(WINDOWS * 10, LABELS * 10, strict=True):
-        batch = world.batch(labels, task)
-        sgd, *others = [learner.learn(batch) for learner in learners]
-        assert all(info == sgd for info in others)
-    for learner in learners[1:]:
-        assert all(map(torch.equal, parameters_of(learner), parameters_of(learners[0])))
-
-
-def test_with_room_for_everything_it_is_er(world):
-    """Both then replay all they saw; only the order differs."""
-    learners = [c(world.network(), c.Config(replay=150), memory=150) for c in (ER, GSS)]
-    for task, labels in zip(WINDOWS * 10, LABELS * 10, strict=True):
-        batch = world.batch(labels, task)
-        for learner in learners:
-            learner.learn(batch)
-    for ours, theirs in zip(*map(parameters_of, learners), strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-9)

@@ -6,7 +6,6 @@ import torch
 
 from deepccg.core import Task
 from deepccg.gaussian.linear import LinearModel
-from deepccg.methods import ER, SGD
 from deepccg.methods.infogs import InfoGS
 
 WINDOWS = (Task(0, (0, 1, 2)), Task(1, (1, 2, 3)), Task(2, (2, 3, 4)))
@@ -134,28 +133,3 @@ def test_features_are_stored_counted_and_resumed(world):
         batch = world.batch(labels)
         assert learner.learn(batch) == twin.learn(batch)
     assert torch.equal(learner.memory["feature"], twin.memory["feature"])
-
-
-def test_without_memory_or_replay_it_is_sgd_bit_for_bit(world):
-    learners = [
-        SGD(world.network(), seed=3),
-        InfoGS(world.network(), memory=0, seed=3),
-        InfoGS(world.network(), InfoGS.Config(replay=0), memory=5, seed=3),
-    ]
-    for task, labels in zip(WINDOWS * 10, LABELS * 10, strict=True):
-        batch = world.batch(labels, task)
-        sgd, *others = [learner.learn(batch) for learner in learners]
-        assert all(info == sgd for info in others)
-    for learner in learners[1:]:
-        assert all(map(torch.equal, parameters_of(learner), parameters_of(learners[0])))
-
-
-def test_with_room_for_everything_it_is_er(world):
-    """Both then replay all they saw; only the order differs."""
-    learners = [c(world.network(), c.Config(replay=150), memory=150) for c in (ER, InfoGS)]
-    for task, labels in zip(WINDOWS * 10, LABELS * 10, strict=True):
-        batch = world.batch(labels, task)
-        for learner in learners:
-            learner.learn(batch)
-    for ours, theirs in zip(*map(parameters_of, learners), strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-9)
