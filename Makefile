@@ -4,7 +4,7 @@ BIN    := $(VENV)/bin
 PYTHON ?= python3
 STAMP  := $(VENV)/.installed
 
-.PHONY: run test test-fast check format golden results wheel clean
+.PHONY: run test test-fast torture check format golden results wheel clean
 
 run: $(STAMP)  ## train DeepCCG, ER and SGD online on the embedded digits, and compare them
 	$(BIN)/deepccg run --method deepccg,er,sgd --dataset digits --seeds 0-2 --out runs/
@@ -14,6 +14,9 @@ test: $(STAMP)  ## everything, in parallel
 
 test-fast: $(STAMP)  ## the inner loop
 	$(BIN)/pytest -n auto --dist worksteal -m "not slow"
+
+torture: $(STAMP)  ## 500 kills over all methods, 2,000 broken configurations and data files
+	$(BIN)/python benchmarks/torture.py --kills 500 --fuzz 2000
 
 check: $(STAMP)  ## lint, format, types, layers, doctests
 	$(BIN)/ruff check .

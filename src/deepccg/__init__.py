@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from deepccg.core import Batch, InputError, Learner, StepInfo, Task, TaskRequired, TestSet
+    from deepccg.estimator import DeepCCGClassifier
     from deepccg.evaluation import evaluate
     from deepccg.experiment import RunConfig, RunResult, load, load_run, run
     from deepccg.methods import ER, METHODS, SGD, DeepCCG, NetworkLearner
@@ -27,6 +28,7 @@ __version__ = "0.1.0"
 
 _HOME = {
     "core": ("Batch", "InputError", "Learner", "StepInfo", "Task", "TaskRequired", "TestSet"),
+    "estimator": ("DeepCCGClassifier",),
     "evaluation": ("evaluate",),
     "experiment": ("RunConfig", "RunResult", "load", "load_run", "run"),
     "methods": ("ER", "METHODS", "SGD", "DeepCCG", "NetworkLearner"),
@@ -53,6 +55,7 @@ __all__ = [
     "Cursor",
     "Dataset",
     "DeepCCG",
+    "DeepCCGClassifier",
     "InputError",
     "Learner",
     "NetworkLearner",

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-COMMANDS = ["run", "methods", "data", "stream", "predict", "version"]
+COMMANDS = ["run", "resume", "methods", "data", "stream", "predict", "version"]
 PROBE = """
 import json, sys
 from deepccg.cli import app
@@ -60,6 +60,7 @@ def test_no_command_shows_the_help(deepccg) -> None:
         "--dataset", "--stream", "--scenario", "--method", "--seeds", "--memory",
         "--memory-per-class", "--preset", "--config", "--set", "--validation", "--eval-every",
         "--eval-images", "--json", "--data-dir", "--out", "--device", "--threads",
+        "--checkpoint-every",
     ],
 )  # fmt: skip
 def test_every_option_of_run_is_explained(deepccg, option: str) -> None:

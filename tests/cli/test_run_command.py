@@ -63,7 +63,7 @@ def test_the_table_shows_both_scenarios_of_every_method(deepccg) -> None:
     for text in ("Task-", "Class-", "incremental", "forgetting", "digits, disjoint, task scenario"):
         assert text in done.words
     assert "mean ± standard error over 2 seeds; scored on all 397 test images" in done.words
-    assert "200 training examples, each read once" in done.out
+    assert done.out.count("single pass, 200 examples read once") == 2
     for method in ("er", "sgd"):
         runs = [r for r in find_runs(["out"]) if r.config()["method"]["name"] == method]
         assert [r.path.name for r in runs] == ["seed-0", "seed-2"]
@@ -221,8 +221,8 @@ def test_multi_task_is_shown_as_offline_and_what_is_held_is_told(deepccg) -> Non
     done = deepccg("run", "--method", "multi-task,er", "--memory", "30", *quick)
     assert done.code == 0
     assert "offline" in done.out
-    assert "Offline: 200 training examples, each read 2 times." in done.out
-    assert "Single pass: 200 training examples, each read once." in done.out
+    assert "protocol (multi-task): offline, 200 examples read 2 times each;" in done.out
+    assert "protocol (er): single pass, 200 examples read once;" in done.out
     # 30 images of 8 x 8 bytes, each with a class and a task of 8 bytes.
     assert "er 30 examples (2,400 bytes)" in done.out
     unmasked = deepccg("run", "--method", "multi-task", "--scenario", "class", *quick, "--json")

@@ -60,8 +60,10 @@ class KeepsInputs(SGD):
         self.level = Level()
 
     def learn(self, batch: Batch) -> StepInfo:
-        info = super().learn(replace(batch, x=batch.x.float() + 0.1 * self.level.of.mean()))
-        self.level.of = batch.x.float()
+        if not batch.x.is_floating_point():  # images: their form must stay
+            return super().learn(batch)
+        info = super().learn(replace(batch, x=batch.x + 0.1 * self.level.of.mean()))
+        self.level.of = batch.x
         return info
 
     def parts(self) -> dict[str, Any]:

@@ -1,12 +1,12 @@
 """What the tests of experiments share: a cache of their own, and how a run gets interrupted."""
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from deepccg.core import StepInfo
+from deepccg.experiment import schedule
 
 Progress = Callable[[int, int, StepInfo], None]
 
@@ -30,10 +30,9 @@ def interrupted() -> type[Interrupted]:
 @pytest.fixture
 def checkpoint_every(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     """Sets the seconds between checkpoints; 0 means after every step."""
-    module = sys.modules["deepccg.experiment.run"]  # the package's attribute is the function
 
     def set_seconds(seconds: float) -> None:
-        monkeypatch.setattr(module, "CHECKPOINT_SECONDS", seconds)
+        monkeypatch.setattr(schedule, "CHECKPOINT_SECONDS", seconds)
 
     return set_seconds
 

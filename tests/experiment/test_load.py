@@ -159,7 +159,7 @@ def test_somebody_elses_tensors_are_one_line(copy: Path, metadata: dict | None) 
 def test_a_checkpoint_of_another_method_is_refused(copy: Path, tmp_path: Path) -> None:
     run(directory=tmp_path / "sgd", method="sgd", **QUICK)
     shutil.copy(tmp_path / "sgd" / "checkpoint.safetensors", copy / "checkpoint.safetensors")
-    with pytest.raises(StateMismatch, match="the state belongs to SGD, not to ER"):
+    with pytest.raises(StateMismatch, match="the state belongs to 'SGD', not to ER"):
         load(copy)
 
 

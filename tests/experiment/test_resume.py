@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from deepccg.core import InputError, StateMismatch, StepInfo
+from deepccg.core import InputError, StepInfo
 from deepccg.experiment import run
 from deepccg.methods import METHODS
 from deepccg.records import RunDirectory
@@ -22,7 +22,9 @@ ONLINE = [name for name in METHODS if name != "multi-task"]  # the others are sc
 
 
 def contents(directory: Path) -> dict[str, bytes]:
-    return {file.name: file.read_bytes() for file in sorted(directory.iterdir())}
+    """Every file but the checkpoint before the last: that one tells when checkpoints were made."""
+    files = sorted(directory.iterdir())
+    return {file.name: file.read_bytes() for file in files if file.name != "previous.safetensors"}
 
 
 @pytest.fixture(scope="module")
@@ -113,10 +115,9 @@ def test_a_run_that_was_killed_while_it_began_can_begin_again(
     directory = tmp_path / "run"
     directory.mkdir()
     (directory / "environment.json").write_text("{}")
-    partial = directory / ".config.toml.4711.tmp"
-    partial.write_text("datas")
+    (directory / ".config.toml.4711.tmp").write_text("datas")
+    (directory / ".lock").touch()
     run(directory=directory, **QUICK)
-    partial.unlink()
     assert contents(directory) == uninterrupted["deepccg"]
 
 
@@ -124,14 +125,12 @@ DRIVER = """
 import sys, time
 from deepccg.experiment import run
 
-sys.modules["deepccg.experiment.run"].CHECKPOINT_SECONDS = 0
-
 def progress(step, total, info):
     print(step, flush=True)
     time.sleep(0.05)
 
 settings = {"dataset": "digits", "stream.examples_per_class": 20, "method": sys.argv[2]}
-run(directory=sys.argv[1], progress=progress, **settings)
+run(directory=sys.argv[1], progress=progress, checkpoint_every=1, **settings)
 """
 
 
@@ -156,9 +155,7 @@ def test_a_killed_process_continues_bit_for_bit(tmp_path: Path, uninterrupted) -
     steps: list[int] = []
     run(directory=directory, progress=lambda now, *_: steps.append(now), **QUICK)
     assert steps[0] >= 9  # step 8 was over, hence saved, when step 9 was told
-    written = contents(directory)
-    left = [name for name in written if name.endswith(".tmp")]  # what the kill cut off
-    assert {name: written[name] for name in written.keys() - left} == uninterrupted["deepccg"]
+    assert contents(directory) == uninterrupted["deepccg"]
 
 
 def altered_digits(x_shift: int = 0, relabel: bool = False) -> Dataset:
@@ -186,17 +183,3 @@ def test_data_that_changed_are_refused(
         run(data=altered_digits(**change), **settings)
     assert contents(tmp_path / "run") == before
     run(data=altered_digits(), **settings)  # the right data are still welcome
-
-
-def test_a_damaged_checkpoint_is_told_and_nothing_is_lost(
-    tmp_path: Path, checkpoint_every, stop_at, interrupted
-) -> None:
-    checkpoint_every(0)
-    with pytest.raises(interrupted):
-        run(directory=tmp_path / "run", progress=stop_at(9), **QUICK)
-    checkpoint = tmp_path / "run" / "checkpoint.safetensors"
-    checkpoint.write_bytes(checkpoint.read_bytes()[:-10])
-    before = contents(tmp_path / "run")
-    with pytest.raises(StateMismatch, match="is damaged or not a checkpoint"):
-        run(directory=tmp_path / "run", **QUICK)
-    assert contents(tmp_path / "run") == before

@@ -15,7 +15,9 @@ from deepccg.methods import METHODS
 from deepccg.streams import load_dataset
 
 QUICK = {"dataset": "digits", "stream.examples_per_class": 20}  # 20 batches, 5 tasks
-FILES = ["checkpoint.safetensors", "config.toml", "environment.json", "records.jsonl"]
+FILES = [
+    "audit.json", "checkpoint.safetensors", "config.toml", "environment.json", "records.jsonl"
+]  # fmt: skip
 
 
 def evaluations(directory: Path) -> list[dict[str, Any]]:
@@ -33,7 +35,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> RunResult:
     return run(directory=tmp_path_factory.mktemp("runs") / "er", method="er", **QUICK)
 
 
-def test_a_run_directory_holds_four_files(finished: RunResult) -> None:
+def test_a_run_directory_holds_five_files(finished: RunResult) -> None:
     assert sorted(contents(finished.directory)) == FILES
 
 

@@ -5,12 +5,14 @@ Commands import what they need when they run, so that ``--help`` answers at once
 
 import os
 import sys
-from typing import NoReturn
+import warnings
+from typing import Any, NoReturn
 
 import typer
 from typer.exceptions import TyperException
 
 from deepccg.cli.predict import predict
+from deepccg.cli.resume import resume
 from deepccg.cli.run import run
 from deepccg.cli.show import data, methods, stream, version
 
@@ -23,7 +25,7 @@ app = typer.Typer(
     help="Learn a classifier online from a changing stream. "
     "Try: `deepccg run --method deepccg,er,sgd --dataset digits --seeds 0-2`",
 )
-for command in (run, methods, data, stream, predict, version):
+for command in (run, resume, methods, data, stream, predict, version):
     app.command()(command)
 
 
@@ -39,7 +41,9 @@ def options(
 def main() -> None:
     """Run the program; an error a user can act on is one line and exit status 2."""
     try:
-        sys.exit(app(standalone_mode=False))
+        with warnings.catch_warnings():
+            warnings.showwarning = _warn
+            sys.exit(app(standalone_mode=False))
     except TyperException as error:  # a wrong option, argument or command
         message = getattr(error, "format_message", error.__str__)()
         if not message:  # no arguments: the help has been shown
@@ -55,8 +59,18 @@ def main() -> None:
         if os.environ.get("DEEPCCG_DEBUG") or not isinstance(error, DeepCCGError | RecordError):
             raise
         _refuse(str(error))
+    except OSError as error:  # a place that cannot be read or written
+        if os.environ.get("DEEPCCG_DEBUG"):
+            raise
+        place = "" if error.filename is None else f"{error.filename}: "
+        _refuse(f"{place}{error.strerror or error}")
 
 
 def _refuse(message: str) -> NoReturn:
-    typer.secho(f"Error: {message}", fg=typer.colors.RED, err=True)
+    line = "".join(c if c.isprintable() else " " for c in message)
+    typer.secho(f"Error: {line}", fg=typer.colors.RED, err=True)
     sys.exit(2)
+
+
+def _warn(message: Warning | str, *_where: Any, **_how: Any) -> None:
+    typer.secho(f"Warning: {' '.join(str(message).split())}", fg=typer.colors.YELLOW, err=True)

@@ -2,25 +2,39 @@
 
 from deepccg.core.config import Config
 from deepccg.core.errors import (
+    CannotWrite,
     DeepCCGError,
     Diverged,
     InputError,
+    InUse,
+    ProtocolViolation,
     SecondRead,
     StateMismatch,
     TaskRequired,
 )
 from deepccg.core.learner import Learner
 from deepccg.core.seeding import derive_seed, make_generator
-from deepccg.core.types import Batch, Holdings, State, StepInfo, Task, TestSet
+from deepccg.core.types import (
+    Batch,
+    Holdings,
+    State,
+    StepInfo,
+    Task,
+    TestSet,
+    check_examples,
+)
 
 __all__ = [
     "Batch",
+    "CannotWrite",
     "Config",
     "DeepCCGError",
     "Diverged",
     "Holdings",
+    "InUse",
     "InputError",
     "Learner",
+    "ProtocolViolation",
     "SecondRead",
     "State",
     "StateMismatch",
@@ -28,6 +42,7 @@ __all__ = [
     "Task",
     "TaskRequired",
     "TestSet",
+    "check_examples",
     "derive_seed",
     "make_generator",
 ]

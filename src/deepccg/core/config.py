@@ -4,6 +4,11 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Config(BaseModel):
-    """A frozen set of documented fields; their descriptions become help and documentation."""
+    """A frozen set of documented fields; their descriptions become help and documentation.
 
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+    Numbers are finite: infinity is no step size, and JSON has no word for it.
+    """
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False
+    )

@@ -1,8 +1,21 @@
 """Errors a user can act on. The command line prints each as one line and exits with status 2."""
 
+LONGEST = 2000  # characters of a message; beyond it the middle is left out
+
 
 class DeepCCGError(Exception):
-    """Base of every error that says what was wrong and what to do."""
+    r"""Base of every error that says what was wrong and what to do, in one line.
+
+    Messages quote what they complain about, and that may hold anything: line ends, control
+    characters, a megabyte.
+
+    >>> print(InputError("unknown data set 'a\nb'"))
+    unknown data set 'a b'
+    """
+
+    def __str__(self) -> str:
+        text = "".join(c if c.isprintable() else " " for c in super().__str__())
+        return text if len(text) <= LONGEST else f"{text[: LONGEST // 2]} ... {text[-200:]}"
 
 
 class InputError(DeepCCGError, ValueError):
@@ -17,9 +30,21 @@ class SecondRead(DeepCCGError, RuntimeError):
     """A training example was asked for twice: the protocol is a single pass."""
 
 
+class ProtocolViolation(DeepCCGError, RuntimeError):
+    """A run broke a rule of its protocol: which one, and by how much."""
+
+
 class TaskRequired(DeepCCGError, RuntimeError):
     """The method cannot predict without being told the task."""
 
 
 class Diverged(DeepCCGError, RuntimeError):
     """The loss or the weights are no longer finite."""
+
+
+class CannotWrite(DeepCCGError, RuntimeError):
+    """A full disk, or another reason why a run could not keep what it has; nothing is damaged."""
+
+
+class InUse(DeepCCGError, RuntimeError):
+    """Another process is writing to the same run directory."""

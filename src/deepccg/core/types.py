@@ -1,9 +1,11 @@
 """The values that flow: a stream hands out batches, a learner hands back what it did."""
 
-from collections.abc import Mapping
+import operator
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor
 
 from deepccg.core.errors import InputError
@@ -27,8 +29,12 @@ class Task:
     batches: int | None = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "id", _integers("a task's id", [self.id])[0])
+        object.__setattr__(self, "classes", _integers("a task's classes", self.classes))
         if not self.classes:
             raise InputError(f"task {self.id} has no classes: name at least one")
+        if min(self.classes) < 0:
+            raise InputError(f"task {self.id} has the class {min(self.classes)}: labels are 0 up")
         if len(set(self.classes)) != len(self.classes):
             raise InputError(f"task {self.id} names a class twice: {self.classes}")
 
@@ -39,7 +45,7 @@ class Batch:
 
     Args:
         x: ``[B, ...]``: uint8 images ``[B, C, H, W]`` or float vectors ``[B, F]``.
-        y: ``[B]`` int64 labels.
+        y: ``[B]`` int64 labels, 0 or more, in no order and with any gaps.
         task: Where the examples come from; ``None`` means one open task of all classes seen.
         tasks: Each example's own task, where tasks are pooled; ``task`` is ``None`` then.
     """
@@ -50,6 +56,8 @@ class Batch:
     tasks: tuple[Task, ...] | None = None
 
     def __post_init__(self) -> None:
+        check_examples(self.x, "a batch's x")
+        _check_labels(self.y)
         if self.x.ndim < 2 or self.y.ndim != 1 or len(self.x) != len(self.y):
             raise InputError(
                 f"a batch needs x of shape [B, ...] and y of shape [B]; "
@@ -57,6 +65,8 @@ class Batch:
             )
         if len(self.y) == 0:
             raise InputError("a batch needs at least one example")
+        if int(self.y.min()) < 0:
+            raise InputError(f"a batch's y has the label {int(self.y.min())}: labels are 0 up")
         if self.tasks is not None and (self.task is not None or len(self.tasks) != len(self.y)):
             raise InputError("a pooled batch needs one task per example, and no task of its own")
 
@@ -126,3 +136,38 @@ class State:
 
     tensors: dict[str, Tensor]
     meta: dict[str, Any]
+
+    def not_finite(self) -> list[str]:
+        """Names of the tensors that hold NaN or infinity."""
+        floats = {k: v for k, v in self.tensors.items() if v.is_floating_point()}
+        return [name for name, value in floats.items() if not bool(torch.isfinite(value).all())]
+
+
+def check_examples(x: object, what: str) -> None:
+    """Refuse what no network embeds: ``what`` must be a tensor of bytes or floating numbers."""
+    if not isinstance(x, Tensor):
+        raise InputError(
+            f"{what} must be a torch tensor, not {type(x).__name__}: use torch.as_tensor"
+        )
+    if x.dtype != torch.uint8 and not x.is_floating_point():
+        raise InputError(
+            f"{what} must be uint8 (0 to 255) or floating numbers, not {x.dtype}: convert it"
+        )
+
+
+def _check_labels(y: object) -> None:
+    if not isinstance(y, Tensor):
+        raise InputError(
+            f"a batch's y must be a torch tensor of labels, not {type(y).__name__}; "
+            f"deepccg.from_arrays numbers labels that are names"
+        )
+    if y.dtype != torch.int64:
+        raise InputError(f"a batch's y must hold int64 labels, not {y.dtype}: number the classes")
+
+
+def _integers(what: str, values: Iterable[Any]) -> tuple[int, ...]:
+    """Plain integers; those of NumPy and PyTorch count as such."""
+    try:
+        return tuple(operator.index(value) for value in values)
+    except TypeError:
+        raise InputError(f"{what} must be integers, not {values!r}: number the classes") from None

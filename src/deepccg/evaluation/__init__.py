@@ -1,5 +1,5 @@
 """Scoring a learner on held-out images, task- and class-incrementally, in one pass over them."""
 
-from deepccg.evaluation.evaluate import evaluate
+from deepccg.evaluation.evaluate import Witness, evaluate
 
-__all__ = ["evaluate"]
+__all__ = ["Witness", "evaluate"]

@@ -7,7 +7,7 @@ overlap.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from statistics import fmean
 
 import torch
@@ -15,6 +15,8 @@ from torch import Tensor
 
 from deepccg.core import Diverged, InputError, Learner, Task, TaskRequired, TestSet
 from deepccg.records import ClassScore, Evaluation, TaskScore
+
+Witness = Callable[[Tensor, Tensor], None]
 
 
 def evaluate(
@@ -28,6 +30,7 @@ def evaluate(
     tasks_met: int | None = None,
     of_images: int | None = None,
     chunk: int = 500,
+    witness: Witness | None = None,
 ) -> Evaluation:
     """Score ``learner`` on the test images of the tasks met so far, without changing it.
 
@@ -41,6 +44,7 @@ def evaluate(
         tasks_met: How many tasks have been met; ``None`` means those up to ``task``.
         of_images: Size of the whole test set if ``test`` is a part of it; ``None``: it is not.
         chunk: How many images are classified at once.
+        witness: Told of every answer: the images, and their scores without a task.
     """
     met = test.tasks[: task + 1 if tasks_met is None else tasks_met]
     if not 0 <= task < len(met):
@@ -53,7 +57,7 @@ def evaluate(
         if not any(images[label] for label in each.classes):
             raise InputError(f"task {place} has no test images: give some, or raise their cap")
     try:
-        unmasked, *masked = _correct(learner, test, order, (None, *met), chunk)
+        unmasked, *masked = _correct(learner, test, order, (None, *met), chunk, witness)
     except TaskRequired:
         unmasked, masked = None, _correct(learner, test, order, met, chunk)
     return Evaluation(
@@ -76,7 +80,12 @@ def _visiting_order(y: Tensor, met: Sequence[Task]) -> Tensor:
 
 @torch.no_grad()  # not inference_mode: what a learner caches here may meet autograd later
 def _correct(
-    learner: Learner, test: TestSet, order: Tensor, masks: Sequence[Task | None], chunk: int
+    learner: Learner,
+    test: TestSet,
+    order: Tensor,
+    masks: Sequence[Task | None],
+    chunk: int,
+    witness: Witness | None = None,
 ) -> list[Counter[int]]:
     """For each mask, how many of its images are classified correctly, by label."""
     correct: list[Counter[int]] = [Counter() for _ in masks]
@@ -86,7 +95,10 @@ def _correct(
         labels = set(y.tolist())
         needed = [i for i, mask in enumerate(masks) if mask is None or labels & set(mask.classes)]
         tasks = [masks[i] for i in needed]
-        for i, logits in zip(needed, learner.predict_logits_each(x, tasks), strict=True):
+        answers = learner.predict_logits_each(x, tasks)
+        if witness is not None and None in tasks:
+            witness(x, answers[tasks.index(None)])
+        for i, logits in zip(needed, answers, strict=True):
             predicted = _labels(logits, learner.columns(masks[i]))
             correct[i].update(y[predicted == y].tolist())
     return correct
@@ -95,7 +107,7 @@ def _correct(
 def _labels(logits: Tensor, columns: Sequence[int]) -> Tensor:
     """The label with the highest score, the first of equals, ``[B]``."""
     if logits.isnan().any():
-        raise Diverged("the learner's scores are not numbers: lower its learning rate")
+        raise Diverged("the learner's scores are not numbers: try a smaller lr")
     return torch.tensor(columns)[logits.argmax(dim=1).cpu()]
 
 

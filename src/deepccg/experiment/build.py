@@ -1,11 +1,12 @@
 """From settings to a complete configuration, and from that to stream, test set and learner."""
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import nn
 
 from deepccg.core import InputError, Learner, TestSet
 from deepccg.experiment.config import RunConfig, validated
@@ -27,13 +28,30 @@ from deepccg.streams import (
 
 @dataclass(frozen=True)
 class Material:
-    """The data side of a run."""
+    """The data side of a run.
+
+    Args:
+        stream: What is learned from.
+        test: What is scored on.
+        of_images: How many images there would be to score on.
+        class_names: The name of each label.
+        shape: The shape of one input.
+        data: Where all this comes from.
+        asked_before: How often its test part had been asked for before the run.
+    """
 
     stream: Stream
     test: TestSet
     of_images: int
     class_names: tuple[str, ...]
     shape: tuple[int, ...]
+    data: Dataset
+    asked_before: int
+
+    @property
+    def test_asked(self) -> int:
+        """How often the run asked for the test part."""
+        return self.data.asked["test"] - self.asked_before
 
 
 def learner_class(name: str) -> type[Learner]:
@@ -113,6 +131,7 @@ def build_material(config: RunConfig, data: Dataset) -> Material:
     With ``evaluation.validation`` those images are held out of the training data, and the test
     part is never opened.
     """
+    before = data.asked["test"]
     train = data.train
     if config.evaluation.validation is not None:
         capped = cap_per_class(train, config.stream.examples_per_class, config.seed)
@@ -121,7 +140,8 @@ def build_material(config: RunConfig, data: Dataset) -> Material:
     if config.evaluation.validation is None:
         scored = data.test
     test = make_test_set(scored, stream.tasks, config.evaluation.images, config.seed)
-    return Material(stream, test, len(scored), data.class_names, tuple(train.x.shape[1:]))
+    shape = tuple(train.x.shape[1:])
+    return Material(stream, test, len(scored), data.class_names, shape, data, before)
 
 
 def _stream(config: RunConfig, train: Split, n_classes: int) -> Stream:
@@ -147,15 +167,27 @@ def _stream(config: RunConfig, train: Split, n_classes: int) -> Stream:
 
 
 def build_learner(
-    config: RunConfig, shape: tuple[int, ...], classes: tuple[int, ...], learner: type[Learner]
+    config: RunConfig,
+    shape: tuple[int, ...],
+    classes: tuple[int, ...],
+    learner: type[Learner],
+    watch: Callable[[nn.Module], None] | None = None,
 ) -> Learner:
-    """A fresh learner for inputs of ``shape``; ``classes`` in order of arrival."""
+    """A fresh learner for inputs of ``shape``; ``classes`` in order of arrival.
+
+    ``watch`` gets to see the network before the learner does.
+    """
     try:
+        network = build_network(config.network, shape, config.seed)
         device = torch.device(config.device)
-        network = build_network(config.network, shape, config.seed).to(device)
+        if device.type == "meta":
+            raise RuntimeError("it holds no numbers")
+        network = network.to(device)
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
         raise InputError(f"device {config.device!r} cannot be used: {reason}") from None
+    if watch is not None:
+        watch(network)
     fields = validated(learner.Config, config.method.fields, "method")
     budget = config.budget(len(classes))
     return learner(network, fields, memory=budget, classes=classes, seed=config.seed)

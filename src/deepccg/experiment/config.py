@@ -3,6 +3,7 @@
 import difflib
 import hashlib
 import json
+import reprlib
 from collections.abc import Mapping
 from typing import Any, Literal, Self, TypeVar
 
@@ -17,10 +18,15 @@ from pydantic import (
 )
 
 from deepccg.core import Config, InputError
+from deepccg.experiment.limits import check_plain
 from deepccg.networks import NetworkConfig
 
 Scenario = Literal["task", "class"]
 ModelT = TypeVar("ModelT", bound=BaseModel)
+
+MOST_EXAMPLES = 10**9  # that a memory may be told to hold
+MOST_THREADS = 1024
+LONGEST_NAME = 200  # bytes of a directory's name; file systems take 255
 
 
 class StreamConfig(Config):
@@ -85,10 +91,16 @@ class RunConfig(Config):
     dataset: str = Field("digits", description="a name from `deepccg data`, or hf:owner/name")
     scenario: Scenario = Field("task", description="whose memory sizes and presets are taken")
     preset: str = Field("default", description="where settings not given come from")
-    memory: NonNegativeInt | None = Field(None, description="stored examples in total")
-    memory_per_class: NonNegativeInt | None = Field(None, description="the same, per class")
+    memory: NonNegativeInt | None = Field(
+        None, le=MOST_EXAMPLES, description="stored examples in total"
+    )
+    memory_per_class: NonNegativeInt | None = Field(
+        None, le=MOST_EXAMPLES, description="the same, per class"
+    )
     seed: NonNegativeInt = Field(0, description="class order, examples, initial weights, replay")
-    threads: PositiveInt = Field(1, description="torch threads; results are exact per number")
+    threads: PositiveInt = Field(
+        1, le=MOST_THREADS, description="torch threads; results are exact per number"
+    )
     device: str = Field("cpu", description="torch device")
     stream: StreamConfig = StreamConfig()
     method: MethodSettings = MethodSettings(name="deepccg")
@@ -111,12 +123,14 @@ class RunConfig(Config):
         """A directory name for the runs of this configuration, whatever their seed."""
         parts = (self.dataset, self.stream.kind, self.scenario, self.method.name, self.preset)
         last = (part.rstrip("/").split("/")[-1] for part in parts)  # of a folder, not its path
-        text = "-".join((*last, self.identity()))
-        return "".join(c if c.isalnum() or c in "-_." else "-" for c in text).lstrip("-.")
+        plain = "".join(c if c.isalnum() or c in "-_." else "-" for c in "-".join(last))
+        short = plain.lstrip("-.").encode()[:LONGEST_NAME].decode(errors="ignore")
+        return f"{short}-{self.identity()}".lstrip("-")
 
 
 def validated(model: type[ModelT], values: Mapping[str, Any], where: str = "") -> ModelT:
     """``model(**values)``, or an ``InputError`` that names the field and what it takes."""
+    check_plain(values, where)
     try:
         return model.model_validate(dict(values))
     except ValidationError as error:
@@ -143,7 +157,12 @@ def _one_line(error: ValidationError, model: type[BaseModel], where: str) -> str
     nested = path[1] if len(path) > 1 and path[0] in known and "." not in path[1] else None
     if nested is not None and isinstance(model.model_fields[path[0]].default, BaseModel):
         field = f"{field}.{nested}"
-    return f"{field} should be {' or '.join(messages)}; got {first['input']!r}"
+    return f"{field} should be {' or '.join(messages)}; got {_quoted(first['input'])}"
+
+
+def _quoted(value: object) -> str:
+    """A value as it may stand in a message: short, whatever it is."""
+    return repr(value) if isinstance(value, str) and len(value) < 200 else reprlib.repr(value)
 
 
 def _fields_at(model: type[BaseModel], path: list[str]) -> list[str]:

@@ -1,14 +1,15 @@
 """Getting a trained learner back."""
 
 import os
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
-from deepccg.core import InputError, Learner, StateMismatch
+from deepccg.core import Learner, StateMismatch
 from deepccg.experiment.build import build_learner
-from deepccg.experiment.checkpoint import load_checkpoint
-from deepccg.experiment.config import RunConfig, validated
-from deepccg.methods import METHODS
+from deepccg.experiment.checkpoint import CheckpointWarning, load_newest
+from deepccg.experiment.config import RunConfig
+from deepccg.experiment.recorded import recorded
 from deepccg.records import RunDirectory
 
 
@@ -41,15 +42,12 @@ def load_run(
     this function import code.
     """
     target = RunDirectory(Path(directory))
-    if not target.config_path.exists():
-        raise InputError(f"{target.path} is not a run directory: it has no config.toml")
-    config = validated(RunConfig, {**target.config(), "device": device})
-    chosen = learner or METHODS.get(config.method.name)
-    if chosen is None:
-        raise InputError(
-            f"{target.path} was run with {config.method.name}: pass that class as learner"
-        )
-    state, about = load_checkpoint(target.checkpoint_path)
+    config, chosen = recorded(target, learner)
+    config = config.model_copy(update={"device": device})
+    saved = load_newest(target)
+    if saved.instead_of is not None:
+        warnings.warn(saved.instead_of, CheckpointWarning, stacklevel=2)
+    about = saved.about
     try:
         shape = tuple(int(size) for size in about["shape"])
         classes = tuple(int(label) for label in about["classes"])
@@ -57,7 +55,7 @@ def load_run(
     except (KeyError, TypeError, ValueError) as error:
         raise StateMismatch(f"{target.checkpoint_path} is incomplete: {error}") from None
     trained = build_learner(config, shape, classes, chosen)
-    trained.load_state_dict(state)
+    trained.load_state_dict(saved.state)
     return TrainedRun(trained, class_names, shape, config)
 
 

@@ -1,6 +1,5 @@
 """The one preset mechanism: rules keyed by method, data set, stream and scenario."""
 
-import tomllib
 from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
@@ -10,6 +9,7 @@ from pydantic import Field
 
 from deepccg.core import Config, InputError
 from deepccg.experiment.config import Scenario, validated
+from deepccg.records import parse_toml, read_toml
 
 PRESETS = ("default", "paper", "as-printed")
 _FILE = "file:"  # marks, in a complete configuration, that a preset file has been applied
@@ -46,19 +46,12 @@ class Rule(Config):
 def preset_settings(key: Mapping[str, str]) -> dict[str, Any]:
     """All settings that the rules give for ``key`` (preset, method, dataset, stream, scenario)."""
     own = files("deepccg.experiment").joinpath("presets.toml").read_text(encoding="utf-8")
-    rules = _rules(own, "presets.toml")
+    rules = _rules(parse_toml(own), "presets.toml")
     preset = key["preset"]
     if preset.startswith(_FILE):
         key = {**key, "preset": "default"}
     elif preset not in PRESETS:
-        path = Path(preset)
-        if not path.is_file():
-            raise InputError(f"preset {preset!r} is neither one of {', '.join(PRESETS)} nor a file")
-        try:
-            text = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"cannot read the preset {path}: {error}") from None
-        rules += _rules(text, path.name)
+        rules += _rules_of_file(preset)
         key = {**key, "preset": "default"}
     settings: dict[str, Any] = {}
     for rule in rules:
@@ -104,13 +97,29 @@ def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
-def _rules(text: str, name: str) -> list[Rule]:
+def _rules_of_file(preset: str) -> list[Rule]:
+    path = Path(preset)
     try:
-        content = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(f"{name} is not valid TOML: {error}") from None
+        if not path.is_file():
+            raise InputError(f"preset {preset!r} is neither one of {', '.join(PRESETS)} nor a file")
+        content = read_toml(path)
+    except OSError as error:
+        raise InputError(f"cannot read the preset {preset!r}: {error.strerror}") from None
+    except InputError:
+        raise
+    except ValueError as error:
+        raise InputError(f"{path.name} is not valid TOML: {error}") from None
+    return _rules(content, path.name)
+
+
+def _rules(content: dict[str, Any], name: str) -> list[Rule]:
     rules = content.pop("rule", [])
     tables = isinstance(rules, list) and all(isinstance(rule, dict) for rule in rules)
     if content or not tables:
         raise InputError(f"{name}: a preset file holds [[rule]] tables and nothing else")
-    return [validated(Rule, rule, f"{name} rule {n}") for n, rule in enumerate(rules, 1)]
+    checked = [validated(Rule, rule, f"{name} rule {n}") for n, rule in enumerate(rules, 1)]
+    for n, rule in enumerate(checked, 1):
+        method = rule.set.get("method", {})
+        if not isinstance(method, dict) or "name" in method or "preset" in rule.set:
+            raise InputError(f"{name} rule {n} sets method.name or preset: only you do")
+    return checked

@@ -1,19 +1,18 @@
 """One loop: read a batch once, learn, score when due, checkpoint."""
 
 import contextlib
-import json
 import os
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import tomli_w
 import torch
 
 from deepccg.core import InputError, Learner, StepInfo
-from deepccg.evaluation import evaluate
+from deepccg.evaluation import Witness, evaluate
+from deepccg.experiment.audit import Auditor
 from deepccg.experiment.build import (
     Material,
     build_learner,
@@ -21,25 +20,19 @@ from deepccg.experiment.build import (
     learner_class,
     resolve,
 )
-from deepccg.experiment.checkpoint import load_checkpoint, save_checkpoint
-from deepccg.experiment.config import RunConfig, validated
-from deepccg.experiment.environment import environment
-from deepccg.records import (
-    Evaluation,
-    RunDirectory,
-    Training,
-    append_record,
-    rewind_records,
-    summary,
-    write_atomically,
-)
+from deepccg.experiment.config import RunConfig
+from deepccg.experiment.directory import opened
+from deepccg.experiment.health import check_state, check_step, divergence_explained
+from deepccg.experiment.journal import Journal
+from deepccg.experiment.recorded import recorded, recorded_data
+from deepccg.experiment.schedule import CheckpointSchedule
+from deepccg.experiment.stopping import Interrupted, stop_requests
+from deepccg.records import Evaluation, RecordError, RunDirectory, Training, summary
 from deepccg.streams import Cursor, Dataset, load_dataset
 
 Progress = Callable[[int, int, StepInfo], None]
 
-CHECKPOINT_SECONDS = 60.0
 TRAINING_RECORD_STEPS = 50
-_BEGUN = ("environment.json", ".environment.json.", ".config.toml.")  # left if killed at the start
 
 
 @dataclass(frozen=True)
@@ -52,6 +45,7 @@ class RunResult:
         evaluations: The scores, in order of time; metrics are functions of these.
         learner: The trained learner.
         examples_read: How many training examples were read; offline ones count at each read.
+        audit: The content of ``audit.json``; ``None`` if an earlier version began the run.
     """
 
     directory: Path
@@ -59,6 +53,7 @@ class RunResult:
     evaluations: list[Evaluation]
     learner: Learner
     examples_read: int
+    audit: dict[str, Any] | None
 
     @property
     def summary(self) -> dict[str, float | None]:
@@ -74,12 +69,14 @@ def run(
     data: Dataset | None = None,
     data_dir: str | Path | None = None,
     progress: Progress | None = None,
+    checkpoint_every: int | str | None = None,
     **settings: Any,
 ) -> RunResult:
     """Learn a stream online, score it, and write a run directory.
 
     A directory that holds a part of the same run is continued from its last checkpoint; a
-    finished one is read back. A directory of another run is refused.
+    finished one is read back. A directory of another run is refused. Ctrl-C and SIGTERM end the
+    run after the step in progress and a checkpoint, with ``Interrupted``, a ``KeyboardInterrupt``.
 
     Args:
         config: A configuration; or give ``settings``. What it leaves open, its preset fills in.
@@ -88,6 +85,7 @@ def run(
         data: A data set of your own; its name takes the place of ``dataset``.
         data_dir: Where a named data set lies on this machine; it is not recorded.
         progress: Called after each step with step, total steps and what the step told.
+        checkpoint_every: Steps, or seconds such as ``"30s"``; default 60 seconds.
         **settings: Fields of ``RunConfig``, for example ``dataset="digits", memory=100,
             method="er"``; nested ones as dictionaries or with dotted names.
     """
@@ -98,58 +96,126 @@ def run(
     if config is not None:
         settings = config.model_dump(mode="json", exclude_none=True)
     config = resolve(settings, learner)
+    schedule = CheckpointSchedule(checkpoint_every)
     learner = learner or learner_class(config.method.name)
     target = RunDirectory(Path(directory or Path("runs") / config.name() / f"seed-{config.seed}"))
     data = data or load_dataset(config.dataset, data_dir=data_dir)
-    config = config.model_copy(update={"dataset": data.name})  # a name, never a path
-    with _threads(config.threads):
-        return _run(config, target, learner, build_material(config, data), progress)
+    return _run(config, target, learner, data, schedule, progress)
+
+
+def resume(
+    directory: str | os.PathLike[str],
+    *,
+    learner: type[Learner] | None = None,
+    data: Dataset | None = None,
+    data_dir: str | Path | None = None,
+    progress: Progress | None = None,
+    checkpoint_every: int | str | None = None,
+) -> RunResult:
+    """Continue the run of a directory to its end, or read it back if it is there.
+
+    Args:
+        directory: A run directory.
+        learner: The learner class, if it was one of your own.
+        data: The data set, if it was one of your own.
+        data_dir: Where a named data set, or the folder that was learned, lies on this machine.
+        progress: As in ``run``.
+        checkpoint_every: As in ``run``.
+    """
+    target = RunDirectory(Path(directory))
+    config, learner = recorded(target, learner)
+    schedule = CheckpointSchedule(checkpoint_every)
+    data = data or recorded_data(config, target, data_dir)
+    return _run(config, target, learner, data, schedule, progress)
 
 
 def _run(
     config: RunConfig,
     target: RunDirectory,
     learner_type: type[Learner],
-    material: Material,
+    data: Dataset,
+    schedule: CheckpointSchedule,
     progress: Progress | None,
 ) -> RunResult:
-    stream = material.stream
-    learner = build_learner(config, material.shape, stream.classes, learner_type)
-    about = {
-        "stream": stream.fingerprint(),
-        "shape": list(material.shape),
-        "class_names": list(material.class_names),
-        "classes": list(stream.classes),
-    }
-    position = _open_directory(config, target, learner, about)
-    cursor = Cursor(stream, position)
-    tasks = {task.id: place for place, task in enumerate(stream.tasks)}
-    saved_at = time.monotonic()
-    for batch in cursor:
-        step = cursor.position
-        info = learner.learn(batch)
-        if progress is not None:
-            progress(step, len(stream), info)
-        if step % TRAINING_RECORD_STEPS == 0:
-            append_record(target.records_path, Training(step, info.loss, dict(info.extra)))
-        last = step == len(stream)
-        if last or _evaluation_due(config, material, step):
-            scores = evaluate(
-                learner,
-                material.test,
-                step=step,
-                examples=cursor.reads,
-                task=tasks[stream.task_of(step - 1).id],
-                final=last,
-                of_images=material.of_images,
-            )
-            append_record(target.records_path, scores)
-        if last or time.monotonic() - saved_at > CHECKPOINT_SECONDS:
-            save_checkpoint(
-                target.checkpoint_path, learner.state_dict(), {**about, "position": step}
-            )
-            saved_at = time.monotonic()
-    return RunResult(target.path, config, target.evaluations(), learner, cursor.reads)
+    """Set up, learn, and read back what was written."""
+    config = config.model_copy(update={"dataset": data.name})  # a name, never a path
+    with _threads(config.threads):
+        material = build_material(config, data)
+        stream = material.stream
+        auditor = Auditor(config, material)
+        learner = build_learner(
+            config, material.shape, stream.classes, learner_type, watch=auditor.attach
+        )
+        about = {
+            "stream": stream.fingerprint(),
+            "shape": list(material.shape),
+            "class_names": list(material.class_names),
+            "classes": list(stream.classes),
+        }
+        with opened(config, target, learner, about, len(stream)) as there:
+            cursor = Cursor(stream, there.position)
+            journal = Journal(target, about, there.position, there.records)
+            auditor.begin(there.position, there.audit, partial(journal.file, target.audit_path))
+            _learn(config, material, learner, cursor, journal, auditor, schedule, progress)
+    if not target.finished:
+        raise RecordError(f"{target.records_path} lacks the final score: the file was changed")
+    return RunResult(
+        target.path, config, target.evaluations(), learner, cursor.reads, auditor.audit()
+    )
+
+
+def _learn(
+    config: RunConfig,
+    material: Material,
+    learner: Learner,
+    cursor: Cursor,
+    journal: Journal,
+    auditor: Auditor,
+    schedule: CheckpointSchedule,
+    progress: Progress | None,
+) -> None:
+    """The loop."""
+    steps = len(material.stream)
+    with stop_requests() as stop, divergence_explained(config, journal, cursor):
+        for batch in cursor:
+            step = cursor.position
+            auditor.handed_out(step)
+            info = learner.learn(batch)
+            check_step(step, info)
+            if progress is not None:
+                progress(step, steps, info)
+            if step % TRAINING_RECORD_STEPS == 0:
+                journal.record(Training(step, info.loss, dict(info.extra)))
+            if step == steps or _evaluation_due(config, material, step):
+                check_state(step, learner.state_dict())
+                with auditor.evaluating(learner) as witness:
+                    scores = _score(material, learner, cursor, witness)
+                journal.record(scores)
+            if step == steps:
+                auditor.close()
+            stopping = stop.signal is not None
+            if step == steps or stopping or schedule.due(step):
+                journal.checkpoint(learner, step, auditor.state())
+                schedule.saved()
+            if stopping:
+                break
+    if stop.signal is not None:
+        raise Interrupted(journal.directory, cursor.position, steps, stop.signal)
+
+
+def _score(material: Material, learner: Learner, cursor: Cursor, witness: Witness) -> Evaluation:
+    stream, step = material.stream, cursor.position
+    places = {task.id: place for place, task in enumerate(stream.tasks)}
+    return evaluate(
+        learner,
+        material.test,
+        step=step,
+        examples=cursor.reads,
+        task=places[stream.task_of(step - 1).id],
+        final=step == len(stream),
+        of_images=material.of_images,
+        witness=witness,
+    )
 
 
 def _evaluation_due(config: RunConfig, material: Material, step: int) -> bool:
@@ -160,51 +226,6 @@ def _evaluation_due(config: RunConfig, material: Material, step: int) -> bool:
         stream = material.stream
         return stream.task_of(step - 1).id != stream.task_of(step).id
     return step % every == 0
-
-
-def _open_directory(
-    config: RunConfig, target: RunDirectory, learner: Learner, about: dict[str, Any]
-) -> int:
-    """Begin, or load what is there; returns the first step still to do."""
-    if not target.config_path.exists():
-        _begin(config, target)
-        return 0
-    there = validated(RunConfig, target.config())
-    if _decisive(there) != _decisive(config):
-        raise InputError(f"{target.path} holds another run: choose another directory")
-    if not target.checkpoint_path.exists():
-        rewind_records(target.records_path, 0)
-        return 0
-    state, saved = load_checkpoint(target.checkpoint_path)
-    if saved["stream"] != about["stream"]:
-        raise InputError(
-            f"the data changed since {target.path} was begun: choose another directory"
-        )
-    learner.load_state_dict(state)
-    position = int(saved["position"])
-    rewind_records(target.records_path, position)
-    return position
-
-
-def _decisive(config: RunConfig) -> dict[str, Any]:
-    """What makes two runs the same. TOML has no None: a field left open is a field left out."""
-    excluded = {"threads", "device", "preset"}
-    return config.model_dump(mode="json", exclude=excluded, exclude_none=True)
-
-
-def _begin(config: RunConfig, target: RunDirectory) -> None:
-    try:
-        target.path.mkdir(parents=True, exist_ok=True)
-        if any(not file.name.startswith(_BEGUN) for file in target.path.iterdir()):
-            raise InputError(
-                f"{target.path} is not empty and holds no run: choose another directory"
-            )
-        fields = config.model_dump(mode="json", exclude_none=True)
-        described = json.dumps(environment(config), indent=2)
-        write_atomically(target.environment_path, described.encode() + b"\n")
-        write_atomically(target.config_path, tomli_w.dumps(fields).encode())
-    except OSError as error:
-        raise InputError(f"cannot write to {target.path}: {error.strerror}") from None
 
 
 @contextlib.contextmanager

@@ -86,6 +86,7 @@ class MemoryStore:
         if self.size == 0:
             self._allocate(values)
         self._check_columns(values)
+        self._make_room(size)
         slots = slots.to(x.device)
         for name, value in values.items():
             self._columns[name][slots] = value
@@ -110,9 +111,17 @@ class MemoryStore:
         known = {name: (c.shape[1:], c.dtype) for name, c in self._columns.items() if len(c)}
         if known != {name: (value.shape[1:], value.dtype) for name, value in values.items()}:
             self._columns = {
-                name: value.new_zeros((self.capacity, *value.shape[1:]))
-                for name, value in values.items()
+                name: value.new_zeros((0, *value.shape[1:])) for name, value in values.items()
             }
+
+    def _make_room(self, size: int) -> None:
+        """Have slots for ``size`` examples: a budget is taken up as it is used, at most twice."""
+        for name, column in self._columns.items():
+            if len(column) < size:
+                room = min(self.capacity, max(size, 2 * len(column), _FIRST_SLOTS))
+                grown = column.new_zeros((room, *column.shape[1:]))
+                grown[: self.size] = column[: self.size]
+                self._columns[name] = grown
 
     def _check_columns(self, values: dict[str, Tensor]) -> None:
         if values.keys() != self._columns.keys():
@@ -138,6 +147,14 @@ class MemoryStore:
             )
         if not set(_OWN) <= set(state.meta["columns"]) == state.tensors.keys():
             raise StateMismatch(f"the state's memory has the columns {sorted(state.tensors)}")
+        if not all(column.ndim for column in state.tensors.values()):
+            raise StateMismatch("the state's memory has a column without examples")
+        for name in ("y", "task"):
+            column = state.tensors[name]
+            if column.dtype != torch.int64 or column.ndim != 1:
+                raise StateMismatch(
+                    f"the state's memory has {name} of {list(column.shape)} {column.dtype}"
+                )
         lengths = {len(column) for column in state.tensors.values()}
         if len(lengths) != 1 or max(lengths) > self.capacity:
             raise StateMismatch(f"the state's memory columns have lengths {sorted(lengths)}")
@@ -150,6 +167,7 @@ class MemoryStore:
 
 
 _OWN = ("x", "y", "task")
+_FIRST_SLOTS = 64
 
 
 def _empty() -> dict[str, Tensor]:

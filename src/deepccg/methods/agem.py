@@ -12,6 +12,7 @@ from deepccg.memory import quotas_by_arrival, write_rings
 from deepccg.methods.base import HeadLearner
 from deepccg.methods.losses import masked_cross_entropy, reduce
 from deepccg.methods.outputs import Mask
+from deepccg.methods.parts import Column
 from deepccg.methods.replay import draw_uniform
 from deepccg.methods.sgd import SGDConfig
 
@@ -60,6 +61,11 @@ class AGEM(HeadLearner[AGEMConfig]):
         self.steps += 1
         extra = {"violations": float(violated)}  # 1 if the step had to be changed
         return StepInfo(loss=float(loss.detach()), replayed=len(slots), extra=extra)
+
+    def extra_columns(self, classes: int) -> dict[str, Column]:
+        """Its number of arrival."""
+        del classes
+        return {"arrived": ((), torch.int64)}
 
     def draw_reference(self, rows: Tensor) -> Tensor:
         """Slots of R: uniform, without replacement, at most ``reference`` of them."""

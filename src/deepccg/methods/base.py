@@ -22,14 +22,21 @@ from deepccg.core import (
     make_generator,
 )
 from deepccg.memory import MemoryStore
+from deepccg.methods.formats import FORMAT, upgraded
+from deepccg.methods.health import all_finite, require_finite
+from deepccg.methods.inputs import InputForm, require_embeddable
 from deepccg.methods.outputs import Outputs
-from deepccg.methods.parts import GeneratorPart, ModulePart, Part
+from deepccg.methods.parts import Column, GeneratorPart, ModulePart, Part, check_stored
 from deepccg.networks import GrowingLinear
 
 ConfigT = TypeVar("ConfigT", bound=Config)
 
-FORMAT = 1  # of the saved state; docs/design.md tells what changes it
 CHUNK = 50  # images embedded at once without gradient: the activations stay in the cache
+
+# What a state that somebody has tampered with can make of ``check`` and ``load``.
+_BROKEN = (
+    AttributeError, IndexError, KeyError, OverflowError, RuntimeError, TypeError, ValueError,
+)  # fmt: skip
 
 
 class NetworkLearner(Learner, Generic[ConfigT]):
@@ -65,6 +72,7 @@ class NetworkLearner(Learner, Generic[ConfigT]):
         self.memory = MemoryStore(memory)
         self.generator = make_generator(seed, "learner")
         self.outputs = Outputs(classes)
+        self.inputs = InputForm()
         parameter = next(network.parameters(), torch.empty(0))
         self.device, self.dtype = parameter.device, parameter.dtype
         self.steps = 0
@@ -81,10 +89,19 @@ class NetworkLearner(Learner, Generic[ConfigT]):
         """Everything that is saved, by name."""
         return {
             "outputs": self.outputs,
+            "inputs": self.inputs,
             "network": ModulePart("network", self.network),
             "memory": self.memory,
             "generator": GeneratorPart(self.generator),
         }
+
+    def extra_columns(self, classes: int) -> dict[str, Column]:
+        """What the memory holds of each example besides itself, in a state of ``classes`` outputs.
+
+        A subclass that tells has states with other columns refused.
+        """
+        del classes
+        return {}
 
     def modules(self) -> list[nn.Module]:
         """What the optimiser trains."""
@@ -96,17 +113,26 @@ class NetworkLearner(Learner, Generic[ConfigT]):
         return tuple(self.outputs.classes)
 
     def receive(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-        """Check a batch, note its classes and task.
+        """Check a batch, note its classes and task; a batch that is refused changes nothing.
 
         Returns:
             Inputs ``[B, ...]`` on the learner's device, class columns ``[B]``, task rows ``[B]``.
         """
-        if batch.x.is_floating_point() and not bool(torch.isfinite(batch.x).all()):
-            raise InputError("the batch has values that are not finite: clean the inputs first")
+        x = self.checked(batch.x, "the batch")
+        if self.inputs.shape is None:
+            require_embeddable(self.network, x[:1], (1, self.dim))
         if self.outputs.begins_task(batch):
             self.finish_task()
+        self.inputs.note(x)
         y, rows = self.outputs.observe(batch)
-        return self.as_input(batch.x), y.to(self.device), rows.to(self.device)
+        return x, y.to(self.device), rows.to(self.device)
+
+    def checked(self, x: Tensor, what: str) -> Tensor:
+        """``as_input``, after refusing inputs of another form and values that are not finite."""
+        self.inputs.require(x, what)
+        x = self.as_input(x)
+        require_finite(x, what)
+        return x
 
     def finish_task(self) -> None:
         """Called when a batch of another task comes, before anything of it is noted."""
@@ -137,7 +163,7 @@ class NetworkLearner(Learner, Generic[ConfigT]):
         """The loss's gradient for each of ``trained()``; zeros where it does not depend on it."""
         value = float(loss.detach())
         if not math.isfinite(value):
-            raise Diverged(f"the loss is {value} at step {self.steps}: try a smaller lr")
+            raise Diverged(f"the loss is {value} at step {self.steps + 1}: try a smaller lr")
         parameters = self.trained()
         if not parameters:  # a fixed embedding
             return []
@@ -146,10 +172,17 @@ class NetworkLearner(Learner, Generic[ConfigT]):
         )
 
     def step(self, gradients: Sequence[Tensor], lr: float) -> None:
-        """``theta <- theta - lr gradient``."""
+        """``theta <- theta - lr gradient``; nothing is stored or saved of a step too far."""
+        parameters = self.trained()
+        if lr > torch.finfo(self.dtype).max:
+            raise Diverged(f"lr {lr:g} is beyond all {self.dtype} numbers: try a smaller lr")
         with torch.no_grad():
-            for parameter, gradient in zip(self.trained(), gradients, strict=True):
+            for parameter, gradient in zip(parameters, gradients, strict=True):
                 parameter.sub_(gradient, alpha=lr)
+        if not all_finite(parameters):
+            raise Diverged(
+                f"the weights are not finite after step {self.steps + 1}: try a smaller lr"
+            )
 
     def holdings(self) -> Holdings:
         """The memory: examples with their labels, and what is stored with each."""
@@ -166,7 +199,8 @@ class NetworkLearner(Learner, Generic[ConfigT]):
         seen = self.outputs.seen > 0
         if None in tasks and not bool(seen.any()):
             raise InputError("nothing was learned yet: there is no class to predict")
-        scores = self.scores(self.as_input(x)) if bool(seen.any()) else None
+        x = self.checked(x, "x")
+        scores = self.scores(x) if bool(seen.any()) else None
         return [self._logits_under(task, scores, len(x)) for task in tasks]
 
     def _logits_under(self, task: Task | None, scores: Tensor | None, length: int) -> Tensor:
@@ -210,43 +244,52 @@ class NetworkLearner(Learner, Generic[ConfigT]):
 
     def load_state_dict(self, state: State) -> None:
         """See ``Learner``."""
-        parts = self._matching_parts(state)
-        for name, part in self.parts().items():
-            part.load(parts[name])
-        self.steps = int(state.meta["steps"])
+        state = upgraded(state)
+        own = self.parts()
+        try:
+            wanted = self._matching_parts(state)
+        except StateMismatch:
+            raise
+        except _BROKEN as error:
+            raise StateMismatch(f"the state is incomplete: {error!r}") from error
+        before = {name: part.state() for name, part in own.items()}
+        try:
+            for name, part in own.items():
+                part.load(wanted[name])
+        except _BROKEN as error:  # what no check foresaw: all is as it was
+            for name, part in own.items():
+                part.load(before[name])
+            raise StateMismatch(f"the state cannot be loaded: {error!r}") from error
+        self.steps = state.meta["steps"]
 
     def config_dict(self) -> dict[str, Any]:
         """The method's fields as JSON values."""
         return self.config.model_dump(mode="json")
 
     def _matching_parts(self, state: State) -> dict[str, State]:
+        """The state of each part, after all of them found theirs in order."""
         meta = state.meta
-        if meta.get("format") != FORMAT:
-            raise StateMismatch(
-                f"the state has format {meta.get('format')}, this version reads {FORMAT}"
-            )
         if meta.get("method") != type(self).__name__:
             raise StateMismatch(
-                f"the state belongs to {meta.get('method')}, not to {type(self).__name__}"
+                f"the state belongs to {meta.get('method')!r}, not to {type(self).__name__}"
             )
+        if type(meta["steps"]) is not int or meta["steps"] < 0:
+            raise StateMismatch(f"the state was saved after {meta['steps']!r} steps")
+        if bad := state.not_finite():
+            raise StateMismatch(f"the state's {bad[0]} is not finite: the learner had diverged")
+        found: dict[str, State] = {}
+        for name, part in self.parts().items():
+            tensors = {
+                key.removeprefix(f"{name}."): value.to(self.device)
+                for key, value in state.tensors.items()
+                if key.startswith(f"{name}.")
+            }
+            found[name] = State(tensors, meta["parts"][name])
+            part.check(found[name])
+        extras = self.extra_columns(len(found["outputs"].meta["classes"]))
+        check_stored(found, self.dtype, extras)
         if meta.get("config") != self.config_dict():
             warnings.warn("the state was saved with other method fields", stacklevel=3)
-        own = self.parts()
-        found: dict[str, State] = {}
-        try:
-            for name, part in own.items():
-                tensors = {
-                    key.removeprefix(f"{name}."): value.to(self.device)
-                    for key, value in state.tensors.items()
-                    if key.startswith(f"{name}.")
-                }
-                found[name] = State(tensors, meta["parts"][name])
-                part.check(found[name])
-            int(meta["steps"])  # tried here: once parts are loaded nothing may fail
-        except (KeyError, TypeError, ValueError) as error:
-            if isinstance(error, StateMismatch):
-                raise
-            raise StateMismatch(f"the state is incomplete: {error!r}") from error
         return found
 
 

@@ -118,7 +118,7 @@ class ConditionedLearner(NetworkLearner[ConfigT], Generic[ConfigT, BeliefT]):
         rest = self._slots_needed(mask, y, self.giving_up(), replay)
         fresh, z_rest = self._embed_step(x, replay, rest)
         if not bool(torch.isfinite(fresh).all()):
-            raise Diverged(f"embeddings are not finite at step {self.steps}: try a smaller lr")
+            raise Diverged(f"embeddings are not finite at step {self.steps + 1}: try a smaller lr")
         classes = torch.cat([y, self.memory.y[replay]])
         belief = self.condition(z_rest, self.memory.y[rest], classes)
         terms, _ = log_conditional_marginal_likelihood(

@@ -6,11 +6,12 @@ import torch
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat
 from torch import Tensor
 
-from deepccg.core import Batch, Config, State, StateMismatch, StepInfo
+from deepccg.core import Batch, Config, StepInfo
 from deepccg.memory import offer_to_reservoir
 from deepccg.methods.base import HeadLearner
 from deepccg.methods.losses import masked_cross_entropy
 from deepccg.methods.outputs import Mask
+from deepccg.methods.parts import Column
 from deepccg.methods.replay import draw_uniform
 
 
@@ -113,14 +114,9 @@ class DERPP(HeadLearner[DERPPConfig]):
             outputs=torch.full_like(y, logits.shape[1]),
         )
 
-    def _matching_parts(self, state: State) -> dict[str, State]:
-        found = super()._matching_parts(state)
-        memory, classes = found["memory"].tensors, len(found["outputs"].meta["classes"])
-        expected = {"logits": (classes,), "outputs": ()}
-        stored = {name: tuple(memory[name].shape[1:]) for name in expected if name in memory}
-        if len(memory["y"]) and stored != expected:
-            raise StateMismatch(f"the state's stored logits are not of its {classes} classes")
-        return found
+    def extra_columns(self, classes: int) -> dict[str, Column]:
+        """Its logits, and how many outputs there were."""
+        return {"logits": ((classes,), self.dtype), "outputs": ((), torch.int64)}
 
     def _draw(self, weight: float) -> Tensor:
         count = self.config.replay if weight > 0 else 0

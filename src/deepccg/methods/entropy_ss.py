@@ -161,8 +161,11 @@ class EntropySS(ER):
         self._forget()
 
     def holdings(self) -> Holdings:
-        """The memory, and the distances within all classes once one had to give up an example."""
+        """The memory, and what its classes keep once one had to give up an example."""
         held = super().holdings()
         full = self.memory.size == self.memory.capacity
         pairs = int(torch.bincount(self.memory.y).square().sum()) if full else 0
-        return Holdings(held.examples, {**held.bytes, "distances": pairs * self.dtype.itemsize})
+        kept = {**held.bytes, "distances": pairs * self.dtype.itemsize}
+        if self.config.space == "embeddings":
+            kept["embeddings"] = full * self.memory.size * self.dim * self.dtype.itemsize
+        return Holdings(held.examples, kept)

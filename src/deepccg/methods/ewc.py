@@ -87,8 +87,9 @@ class EWC(HeadLearner[EWCConfig]):
         mask = self.outputs.mask(self.config.train_mask, rows).to(self.device)
         gradients, loss = self.differentiate(x, y, mask)
         penalty = self.penalty()
-        if not math.isfinite(loss + penalty):
-            raise Diverged(f"the loss is {loss + penalty} at step {self.steps}: try a smaller lr")
+        total = loss + penalty
+        if not math.isfinite(total):
+            raise Diverged(f"the loss is {total} at step {self.steps + 1}: try a smaller lr")
         if self.config.update == "explicit":
             pull = zip(gradients, self.penalty_gradients(), strict=True)
             gradients = [gradient + other for gradient, other in pull]
@@ -96,7 +97,7 @@ class EWC(HeadLearner[EWCConfig]):
         if self.config.update == "proximal":
             self.pull_to_centre()
         self.steps += 1
-        return StepInfo(loss + penalty, extra={"penalty": penalty, "stiff": self.stiff_share()})
+        return StepInfo(total, extra={"penalty": penalty, "stiff": self.stiff_share()})
 
     def differentiate(self, x: Tensor, y: Tensor, mask: Tensor) -> tuple[list[Tensor], float]:
         """Gradients and value of the batch's cross entropy; notes the squares for the Fisher."""

@@ -7,6 +7,7 @@ from pydantic import Field, PositiveInt
 from torch import Tensor
 
 from deepccg.methods.er import ER, ERConfig
+from deepccg.methods.parts import Column
 from deepccg.methods.per_example import per_example_gradients
 from deepccg.methods.replay import draw_uniform
 
@@ -63,6 +64,11 @@ class GSS(ER):
             one = slice(room + i, room + i + 1)
             slot = self.slot_for(scores[one])
             self.memory.write(slot, x[one], y[one], rows[one], score=scores[one])
+
+    def extra_columns(self, classes: int) -> dict[str, Column]:
+        """The score it was stored with."""
+        del classes
+        return {"score": ((), self.dtype)}
 
     def gradient_products(self, x: Tensor, y: Tensor, rows: Tensor, drawn: Tensor) -> Tensor:
         """Inner products ``[B + n, B + n]`` of the gradients of the batch and of ``drawn``."""

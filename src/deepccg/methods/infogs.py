@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from deepccg.gaussian.linear import LinearModel, fit_linear_model
 from deepccg.methods.er import ER, ERConfig
+from deepccg.methods.parts import Column
 
 
 class InfoGSConfig(ERConfig):
@@ -74,6 +75,11 @@ class InfoGS(ER):
         slots = (owner >= self.memory.size).nonzero().flatten()
         new = owner[slots] - self.memory.size + room
         self.memory.write(slots, x[new], y[new], rows[new], feature=features[new])
+
+    def extra_columns(self, classes: int) -> dict[str, Column]:
+        """The embedding."""
+        del classes
+        return {"feature": ((self.dim,), self.dtype)}
 
     def refresh(self, x: Tensor) -> Tensor:
         """Embed the batch, ``[B, D]``, and in the same pass what was replayed."""

@@ -10,6 +10,7 @@ from deepccg.core import Batch, InputError, State, StateMismatch, Task
 
 Mask = Literal["task", "seen", "all"]
 
+LARGEST = 2**63  # beyond what a tensor counts
 OPEN_TASK = 0  # row of the task that ``task=None`` means: all classes seen, whenever it is asked
 
 
@@ -35,9 +36,11 @@ class Outputs:
 
     def begins_task(self, batch: Batch) -> bool:
         """Whether the batch is of another task than the last one; refuses labels outside it."""
-        tasks = {task.id: task for task in batch.example_tasks if task is not None}
-        for task in tasks.values():
+        tasks = {id(task): task for task in batch.example_tasks if task is not None}.values()
+        for task in tasks:
             self._check_known(task)
+        if len({task.id for task in tasks}) != len({(t.id, frozenset(t.classes)) for t in tasks}):
+            raise InputError("the batch has two different tasks of one id: give each its own")
         labels: list[int] = batch.y.tolist()
         strangers = [
             (label, task)
@@ -133,11 +136,23 @@ class Outputs:
     def check(self, state: State) -> None:
         """Refuse a state whose lists do not fit together."""
         meta = state.meta
-        columns = [column for _, task in meta["tasks"] for column in task] + meta["arrival"]
-        fits = len(meta["classes"]) == len(meta["seen"]) and all(
-            0 <= column < len(meta["classes"]) for column in columns
+        classes, seen, arrival, tasks = (
+            meta[name] for name in ("classes", "seen", "arrival", "tasks")
         )
-        if not fits or not 0 <= (meta["current"] or 0) <= len(meta["tasks"]):
+        columns = [column for _, task in tasks for column in task]
+        current = 0 if meta["current"] is None else meta["current"]
+        counts = [*classes, *seen, *arrival, *columns, current]
+        if not all(type(n) is int and 0 <= n < LARGEST for n in counts):
+            raise StateMismatch("the state's classes, counts and tasks are not all numbers")
+        ids = [task_id for task_id, _ in tasks]
+        fits = (
+            len(classes) == len(seen)
+            and all(column < len(classes) for column in (*columns, *arrival))
+            and all(type(task_id) is int for task_id in ids)
+            and all(len(set(names)) == len(names) for names in (classes, arrival, ids))
+            and all(seen[column] > 0 for column in arrival)
+        )
+        if not fits or current > len(tasks):
             raise StateMismatch("the state's classes, counts and tasks do not fit together")
 
     def load(self, state: State) -> None:

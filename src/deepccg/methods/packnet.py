@@ -161,6 +161,7 @@ class PackNet(NetworkLearner[PackNetConfig]):
         """Each task through its own filters and head; a task never learned gives uniform scores."""
         if None in tasks and OPEN_TASK not in self.packing.tasks:
             raise TaskRequired("PackNet has a network for each task: say which one to predict with")
+        x = self.checked(x, "x")
         known = {task_id: row for row, (task_id, _) in enumerate(self.outputs.tasks, start=1)}
         rows = [OPEN_TASK if task is None else known.get(task.id, NOT_MET) for task in tasks]
         scores = {row: self.task_scores(x, row) for row in set(rows) if row in self.packing.tasks}
@@ -172,7 +173,7 @@ class PackNet(NetworkLearner[PackNetConfig]):
     def task_scores(self, x: Tensor, row: int) -> Tensor:
         """Logits of a task's head without gradient, ``[B, C]``; -inf for what it does not know."""
         with self.switched(row):
-            z = self.embed(self.as_input(x))
+            z = self.embed(x)
         scores = z.new_full((len(x), len(self.outputs)), -math.inf)
         scores[:, self.heads.columns(row)] = self.heads.logits(z, row)
         return scores

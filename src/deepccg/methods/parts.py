@@ -1,11 +1,15 @@
 """The saved parts of a learner: each can tell its state, judge another, and take it over."""
 
+from collections.abc import Mapping
 from typing import Protocol
 
 import torch
 from torch import nn
 
 from deepccg.core import State, StateMismatch
+from deepccg.methods.inputs import kind_of
+
+Column = tuple[tuple[int, ...], torch.dtype]  # shape of one entry, and type
 
 
 class Part(Protocol):
@@ -74,3 +78,39 @@ class GeneratorPart:
     def load(self, state: State) -> None:
         """Draw from now on what the saved generator would have drawn."""
         self.generator.set_state(state.tensors["state"].cpu())
+
+
+def check_stored(
+    found: Mapping[str, State], dtype: torch.dtype, extras: Mapping[str, Column]
+) -> None:
+    """Refuse stored examples of classes, tasks or a form that the state does not know.
+
+    Args:
+        found: The states of a learner's parts.
+        dtype: The network's precision, which floating columns have.
+        extras: Shape and type of what is stored with each example, where that is told.
+    """
+    needed = ("memory", "outputs", "inputs")
+    if not found.keys() >= set(needed):  # a learner of one's own may save less
+        return
+    memory, outputs, inputs = (found[name] for name in needed)
+    if not len(memory.tensors["y"]):
+        return
+    limits = {"y": len(outputs.meta["classes"]), "task": len(outputs.meta["tasks"]) + 1}
+    for name, limit in limits.items():
+        column = memory.tensors[name]
+        if not bool(((column >= 0) & (column < limit)).all()):
+            raise StateMismatch(f"the state's memory holds {name} outside 0 to {limit - 1}")
+    x = memory.tensors["x"]
+    if list(x.shape[1:]) != inputs.meta["shape"] or kind_of(x) != inputs.meta["kind"]:
+        raise StateMismatch(f"the state's memory holds {list(x.shape[1:])} {x.dtype}")
+    for name, column in memory.tensors.items():
+        if column.is_floating_point() and column.dtype != dtype:
+            raise StateMismatch(f"the state's memory holds {name} of {column.dtype}, not {dtype}")
+    for name, (shape, kind) in extras.items():
+        column = memory.tensors[name]
+        if (tuple(column.shape[1:]), column.dtype) != (shape, kind):
+            raise StateMismatch(
+                f"the state's memory holds {name} {list(column.shape[1:])} {column.dtype}, "
+                f"not {list(shape)} {kind}"
+            )

@@ -12,6 +12,8 @@ from deepccg.core import Config, InputError, derive_seed
 from deepccg.networks.mlp import MLP, Flat
 from deepccg.networks.resnet import SlimResNet18
 
+MOST_PARAMETERS = 10**9
+
 
 class NetworkConfig(Config):
     """Which embedding, and how large."""
@@ -23,7 +25,10 @@ class NetworkConfig(Config):
     width: PositiveInt = Field(10, description="resnet18: filters of the first stage (paper: 64/6)")
     affine: bool = Field(True, description="resnet18: learned scale and shift in the norms")
     layers: tuple[PositiveInt, ...] = Field(
-        (100, 80), min_length=1, description="mlp: sizes of the layers; the last is the embedding's"
+        (100, 80),
+        min_length=1,
+        max_length=100,
+        description="mlp: sizes of the layers; the last is the embedding's",
     )
     remap: bool = Field(
         False,
@@ -62,14 +67,36 @@ def build_network(config: NetworkConfig, shape: Sequence[int], seed: int) -> nn.
             f"network.kind=resnet18 needs images of at least {SlimResNet18.SMALLEST_SIDE} pixels "
             f"a side, this data is {list(shape)}; use --set network.kind=mlp"
         )
+    _check_size(config, kind, shape)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed(seed, "network"))
-        if kind == "resnet18":
-            network: nn.Module = SlimResNet18(shape[0], config.width, config.affine)
-        elif kind == "mlp":
-            network = MLP(math.prod(shape), config.layers)
-        else:
-            network = Flat(math.prod(shape))
-        dim = network.dim
-        assert isinstance(dim, int)  # noqa: S101  (nn.Module types every attribute as a union)
-        return Remapped(network, dim) if config.remap else network
+        return _built(config, kind, shape)
+
+
+def _built(config: NetworkConfig, kind: str, shape: Sequence[int]) -> nn.Module:
+    if kind == "resnet18":
+        network: nn.Module = SlimResNet18(shape[0], config.width, config.affine)
+    elif kind == "mlp":
+        network = MLP(math.prod(shape), config.layers)
+    else:
+        network = Flat(math.prod(shape))
+    dim = network.dim
+    assert isinstance(dim, int)  # noqa: S101  (nn.Module types every attribute as a union)
+    return Remapped(network, dim) if config.remap else network
+
+
+def _check_size(config: NetworkConfig, kind: str, shape: Sequence[int]) -> None:
+    """Refuse a network that no memory holds, before any of it is allocated."""
+    try:
+        with torch.random.fork_rng(devices=[]), torch.device("meta"):
+            network = _built(config, kind, shape)
+    except (RuntimeError, TypeError, OverflowError):
+        count = None
+    else:
+        count = sum(parameter.numel() for parameter in network.parameters())
+    if count is None or count > MOST_PARAMETERS:
+        told = "" if count is None else f" of {count:,} parameters"
+        raise InputError(
+            f"a network{told} for inputs {list(shape)} is too large, {MOST_PARAMETERS:,} are "
+            f"allowed: lower network.width or network.layers"
+        )

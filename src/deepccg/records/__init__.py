@@ -1,7 +1,7 @@
 """Run directories, the records in them, and metrics as pure functions of these. No torch here."""
 
 from deepccg.records.checks import RecordError
-from deepccg.records.files import write_atomically
+from deepccg.records.files import is_temporary, remove_temporaries, write_atomically
 from deepccg.records.metrics import (
     Estimate,
     Mode,
@@ -31,6 +31,7 @@ from deepccg.records.schema import (
     Training,
     record_from_json,
 )
+from deepccg.records.toml import parse_toml, read_toml
 
 __all__ = [
     "ClassScore",
@@ -53,8 +54,12 @@ __all__ = [
     "estimate",
     "find_runs",
     "forgetting",
+    "is_temporary",
+    "parse_toml",
     "read_records",
+    "read_toml",
     "record_from_json",
+    "remove_temporaries",
     "rewind_records",
     "summary",
     "write_atomically",

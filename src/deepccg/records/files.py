@@ -1,24 +1,54 @@
 """Writing files that are either the old one or the new one, never half of each."""
 
 import os
+import re
+from io import FileIO
 from pathlib import Path
 
+_TEMPORARY = re.compile(r"\..+\.\d+\.tmp")
 
-def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
-    """Replace ``path`` by ``content``; a reader, or a crash, sees the old file or the new one."""
+
+def write_atomically(
+    path: str | os.PathLike[str], content: bytes, previous: Path | None = None
+) -> None:
+    """Replace ``path`` by ``content``; a reader, or a crash, sees the old file or the new one.
+
+    With ``previous`` the old file is kept under that name. Between the two renames it has only
+    that name, so a reader that misses ``path`` looks there.
+    """
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+        with temporary.open("wb", buffering=0) as file:
+            write_durably(file, content)
+        if previous is not None and target.exists():
+            target.replace(previous)
         temporary.replace(target)
     finally:
         temporary.unlink(missing_ok=True)
     if os.name == "posix":  # elsewhere a directory cannot be opened
         _sync_directory(target.parent)
+
+
+def write_durably(file: FileIO, content: bytes) -> None:
+    """Write all of ``content`` and wait until the disk has it."""
+    rest = memoryview(content)
+    while rest:  # a disk that fills up takes a part first
+        rest = rest[os.write(file.fileno(), rest) :]
+    os.fsync(file.fileno())
+
+
+def is_temporary(path: Path) -> bool:
+    """Whether ``write_atomically`` makes files of this name and removes them."""
+    return _TEMPORARY.fullmatch(path.name) is not None
+
+
+def remove_temporaries(directory: Path) -> None:
+    """Remove what killed processes left. Nobody may be writing there."""
+    for file in directory.iterdir():
+        if is_temporary(file):
+            file.unlink(missing_ok=True)
 
 
 def _sync_directory(path: Path) -> None:

@@ -8,15 +8,15 @@ damage that a user should hear about.
 import contextlib
 import json
 import os
-import tomllib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from deepccg.records.checks import RecordError
-from deepccg.records.files import write_atomically
+from deepccg.records.files import write_atomically, write_durably
 from deepccg.records.schema import Evaluation, Record, record_from_json
+from deepccg.records.toml import read_toml
 
 
 def read_records(path: str | os.PathLike[str]) -> list[Record]:
@@ -30,18 +30,28 @@ def append_record(path: str | os.PathLike[str], record: Record) -> None:
     target = Path(path)
     if target.exists() and not _ends_in_newline(target):
         write_atomically(target, b"".join(kept for kept, _ in _lines(target)))
-    with target.open("ab") as file:
-        file.write(line)
-        file.flush()
-        os.fsync(file.fileno())
+    with target.open("ab", buffering=0) as file:
+        size = file.seek(0, os.SEEK_END)
+        try:
+            write_durably(file, line)
+        except OSError:  # a full disk may have taken a part of the line
+            with contextlib.suppress(OSError):
+                file.truncate(size)
+            raise
 
 
-def rewind_records(path: str | os.PathLike[str], step: int) -> None:
-    """Drop the records of steps after ``step``: a run that resumes from there writes them again."""
+def rewind_records(path: str | os.PathLike[str], step: int) -> int:
+    """Drop the records of steps after ``step``: a run that resumes from there writes them again.
+
+    Returns how many records are left. A file that ends there already is not touched.
+    """
     target = Path(path)
-    if target.exists():
-        kept = b"".join(line for line, record in _lines(target) if record.step <= step)
-        write_atomically(target, kept)
+    if not target.exists():
+        return 0
+    kept = [line for line, record in _lines(target) if record.step <= step]
+    if target.read_bytes() != b"".join(kept):
+        write_atomically(target, b"".join(kept))
+    return len(kept)
 
 
 @dataclass(frozen=True)
@@ -66,6 +76,21 @@ class RunDirectory:
         return self.path / "checkpoint.safetensors"
 
     @property
+    def previous_path(self) -> Path:
+        """The checkpoint before, should the newest be damaged."""
+        return self.path / "previous.safetensors"
+
+    @property
+    def lock_path(self) -> Path:
+        """Held by the process that is writing here."""
+        return self.path / ".lock"
+
+    @property
+    def audit_path(self) -> Path:
+        """How the run kept to its protocol."""
+        return self.path / "audit.json"
+
+    @property
     def environment_path(self) -> Path:
         """What it ran on."""
         return self.path / "environment.json"
@@ -73,10 +98,10 @@ class RunDirectory:
     def config(self) -> dict[str, Any]:
         """The run's configuration as plain values."""
         try:
-            return tomllib.loads(self.config_path.read_text(encoding="utf-8"))
+            return read_toml(self.config_path)
         except OSError as error:
             raise RecordError(f"cannot read {self.config_path}: {error.strerror}") from error
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        except ValueError as error:
             raise RecordError(f"{self.config_path} is not valid TOML: {error}") from error
 
     def records(self) -> list[Record]:
@@ -126,7 +151,10 @@ def _lines(path: Path) -> Iterator[tuple[bytes, Record]]:
 
 def _parse(line: bytes) -> Record:
     """The record in a line; a ``ValueError`` if it is not UTF-8, not JSON, or not a record."""
-    return record_from_json(json.loads(line))
+    try:
+        return record_from_json(json.loads(line))
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
 def _ends_in_newline(path: Path) -> bool:

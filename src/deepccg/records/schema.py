@@ -4,6 +4,7 @@ Counts are stored, never rates, so that every metric can be recomputed exactly a
 Values are checked when a record is made, hence also when it is read back.
 """
 
+import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeAlias
@@ -128,7 +129,8 @@ class Evaluation:
         count("step", self.step)
         count("examples", self.examples)
         count("task", self.task)
-        require(isinstance(self.final, bool), f"final must be true or false, not {self.final!r}")
+        final = reprlib.repr(self.final)
+        require(isinstance(self.final, bool), f"final must be true or false, not {final}")
         count("images", self.images, at_least=1)
         count("of_images", self.of_images, at_least=self.images)
         require(
@@ -186,7 +188,8 @@ class Training:
     def __post_init__(self) -> None:
         count("step", self.step)
         finite("loss", self.loss)
-        require(isinstance(self.extra, Mapping), f"extra must be an object, not {self.extra!r}")
+        extra = reprlib.repr(self.extra)
+        require(isinstance(self.extra, Mapping), f"extra must be an object, not {extra}")
         for name, value in self.extra.items():
             finite(name, value)
 
@@ -210,4 +213,4 @@ def record_from_json(data: object) -> Record:
         return Evaluation.from_json(data)
     if kind == Training.type:
         return Training.from_json(data)
-    raise RecordError(f"a record has type 'evaluation' or 'training', not {kind!r}")
+    raise RecordError(f"a record has type 'evaluation' or 'training', not {reprlib.repr(kind)}")

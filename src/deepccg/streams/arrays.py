@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from deepccg.core import InputError
 from deepccg.streams.data import Dataset, Split
-from deepccg.streams.labels import align_labels, encode_labels
+from deepccg.streams.labels import align_labels, as_array, encode_labels
 from deepccg.streams.stream import Array
 
 
@@ -50,10 +50,12 @@ def from_arrays(
 
 def _examples(values: npt.ArrayLike) -> Array:
     """Vectors ``[N, F]`` as float32, images as ``[N, C, H, W]``."""
-    array = np.asarray(values)
+    array = as_array(values, "examples")
     if array.ndim == 2 and array.dtype.kind in "biuf":
         with np.errstate(over="ignore"):  # a number too large for float32 is refused by Split
             return array.astype(np.float32)
+    if array.ndim == 2:
+        raise InputError(f"vectors must be numbers, not {array.dtype}: convert them")
     if array.ndim in (3, 4) and array.dtype != np.uint8:
         raise InputError(
             f"images must be uint8, 0 to 255, not {array.dtype}: scale and convert them"

@@ -13,6 +13,7 @@ import os
 import re
 import shutil
 import tempfile
+import tokenize
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,11 @@ from deepccg.streams.images import ImageSource, decode
 from deepccg.streams.stream import Array, IntArray
 
 _ARRAYS = ("x", "y", "rows")
+# What damaged JSON and damaged arrays make their readers raise.
+_UNREADABLE = (
+    EOFError, KeyError, MemoryError, OSError, RecursionError, SyntaxError, TypeError, ValueError,
+    tokenize.TokenError,
+)  # fmt: skip
 _log = logging.getLogger(__name__)
 
 
@@ -61,12 +67,13 @@ def safe_name(name: str) -> str:
 
 
 def read_entry(directory: Path) -> Entry | None:
-    """The entry, memory-mapped; None if it is not there or was damaged (by its sizes)."""
+    """The entry, memory-mapped; None if it is not there, was damaged, or is of something else."""
     try:
         meta = json.loads((directory / "meta.json").read_text(encoding="utf-8"))
         arrays = {key: _map_array(directory / f"{key}.npy", meta["arrays"][key]) for key in _ARRAYS}
-        return Entry(tuple(meta["names"]), **arrays)
-    except (OSError, ValueError, KeyError, TypeError):
+        entry = Entry(tuple(meta["names"]), **arrays)
+        return entry if _sound(entry) else None
+    except _UNREADABLE:
         return None
 
 
@@ -100,6 +107,16 @@ def _map_array(file: Path, expected: dict[str, Any]) -> Array:
     if list(array.shape) != expected["shape"] or array.dtype.str != expected["dtype"]:
         raise ValueError(f"{file} holds another array")
     return array
+
+
+def _sound(entry: Entry) -> bool:
+    """Whether the arrays are what ``write_entry`` makes and fit together."""
+    x, y, rows = entry.x, entry.y, entry.rows
+    labels = y.shape == rows.shape == (len(x),) and y.dtype == rows.dtype == np.int64
+    names = all(isinstance(name, str) for name in entry.names)
+    if not (x.ndim == 4 and x.dtype == np.uint8 and labels and names and len(y)):
+        return False
+    return 0 <= int(y.min()) <= int(y.max()) < len(entry.names)
 
 
 def _write_files(directory: Path, source: ImageSource, image_size: tuple[int, int]) -> None:

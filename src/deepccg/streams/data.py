@@ -1,5 +1,6 @@
 """Labelled data: what a data set is made of, and how it is divided."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -69,20 +70,31 @@ class Dataset:
     class_names: tuple[str, ...]
     open_train: Callable[[], Split] = field(repr=False)
     open_test: Callable[[], Split] = field(repr=False)
+    asked: Counter[str] = field(default_factory=Counter, init=False, repr=False)  # of each part
 
     @property
     def n_classes(self) -> int:
         """How many classes there are."""
         return len(self.class_names)
 
-    @cached_property
+    @property
     def train(self) -> Split:
         """The training part."""
+        self.asked["train"] += 1
+        return self._train
+
+    @property
+    def test(self) -> Split:
+        """The test part. How often it was asked for is in ``asked``."""
+        self.asked["test"] += 1
+        return self._test
+
+    @cached_property
+    def _train(self) -> Split:
         return self._checked("train", self.open_train())
 
     @cached_property
-    def test(self) -> Split:
-        """The test part."""
+    def _test(self) -> Split:
         return self._checked("test", self.open_test())
 
     def _checked(self, part: str, split: Split) -> Split:

@@ -2,6 +2,7 @@
 
 import difflib
 import os
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from deepccg.core import InputError
 from deepccg.streams import digits
 from deepccg.streams.cache import default_cache_dir, safe_name
 from deepccg.streams.data import Dataset
+from deepccg.streams.folder import is_folder
 from deepccg.streams.mini_imagenet import mini_imagenet_recipe
 from deepccg.streams.recipes import Facts, Recipe, folder_recipe, hub_recipe, parquet_recipe
 from deepccg.streams.tables import Columns
@@ -82,6 +84,11 @@ _LAYOUTS = {
 }
 
 
+# No dot in front: neither way up in a directory. Always an owner: a single word would name one of
+# the loaders of the ``datasets`` library.
+_ADDRESS = re.compile(r"(?P<repository>\w[\w.-]*/\w[\w.-]*)(:(?P<config>\w[\w.+-]*))?")
+
+
 def available(cache_dir: str | Path | None = None) -> list[DatasetInfo]:
     """The data sets that have a name, and where they are cached."""
     cache = Path(cache_dir) if cache_dir else default_cache_dir()
@@ -133,7 +140,7 @@ def _recipe(name: str, data_dir: Path | None, size: tuple[int, int] | None) -> R
     if kind == "hf":
         return _hub_recipe(name, rest, data_dir, size)
     path = Path(rest if kind == "folder" and rest else name).expanduser()
-    if kind == "folder" or "/" in name or os.sep in name or path.is_dir():
+    if kind == "folder" or "/" in name or os.sep in name or is_folder(path):
         return folder_recipe(path, Facts(image_size=size))
     raise _unknown(name)
 
@@ -152,12 +159,13 @@ def _named_recipe(name: str, data_dir: Path | None, size: tuple[int, int] | None
 def _hub_recipe(
     name: str, address: str, data_dir: Path | None, size: tuple[int, int] | None
 ) -> Recipe:
-    repository, _, config = address.partition(":")
-    if not repository or repository.count("/") > 1:
+    named = _ADDRESS.fullmatch(address)
+    if named is None:
         raise InputError(f"'{name}' does not name a hub data set: write hf:owner/name[:config]")
+    repository, config = named["repository"], named["config"]
     facts = Facts(image_size=size)
     if data_dir is None:
-        return hub_recipe(name, repository, config or None, facts)
+        return hub_recipe(name, repository, config, facts)
     own = repository.rpartition("/")[2]
     folders = [own, "data", f"{own}/data"]
     if config:

@@ -23,6 +23,14 @@ def image_files(folder: Path) -> list[Path]:
     return sorted(f for f in files if f.is_file() and not _hidden(f.relative_to(folder)))
 
 
+def is_folder(path: Path) -> bool:
+    """Whether there is such a folder; a name that no folder can have is none."""
+    try:
+        return path.is_dir()
+    except OSError:
+        return False
+
+
 def is_divided(folder: Path) -> bool:
     """Whether the folder has its own ``train`` folder of class folders."""
     train = folder / "train"
@@ -36,7 +44,7 @@ def part_files(folder: Path, part: str) -> dict[str, list[Path]]:
     whose names hash lowest is the test part. So the division needs no seed, is the same on every
     machine, and an added image moves at most one other.
     """
-    if not folder.is_dir():
+    if not is_folder(folder):
         raise InputError(f"there is no folder {folder}")
     if is_divided(folder):
         return class_files(_part_folder(folder, part))

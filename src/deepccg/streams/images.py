@@ -1,6 +1,10 @@
 """Encoded images, from wherever they come, and their pixels. Pillow is imported when used."""
 
 import io
+import stat
+import struct
+import warnings
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +19,11 @@ from deepccg.streams.stream import IntArray
 
 Pixels = npt.NDArray[np.uint8]
 MIXED_SIZE = (32, 32)  # what images of different sizes become, unless a size is asked for
+
+# Pillow reads many more, some with the help of other programs: PostScript runs code.
+FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
+MOST_PIXELS = 2**26  # of an image, encoded in however few bytes
+LARGEST_FILE = 2**28  # bytes
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +86,8 @@ def decode(where: str, encoded: bytes, shape: tuple[int, int, int]) -> Pixels:
     channels, height, width = shape
     with _opened(where, encoded) as opened:
         try:
-            image = opened.convert("L" if channels == 1 else "RGB")
+            with warnings.catch_warnings(action="ignore"):
+                image = opened.convert("L" if channels == 1 else "RGB")
         except _UNREADABLE as error:
             raise _unreadable(where, error) from error
     if image.size != (width, height):
@@ -98,24 +108,39 @@ def read_images(files: Sequence[Path], shape: tuple[int, int, int]) -> Pixels:
 def read_file(file: Path) -> bytes:
     """The bytes of an image file, or an ``InputError`` that names it."""
     try:
+        about = file.stat()
+        if not stat.S_ISREG(about.st_mode):  # a device may have no end
+            raise InputError(f"cannot read the image {file}: it is not a file")
+        if about.st_size > LARGEST_FILE:
+            raise InputError(f"cannot read the image {file}: it has over {LARGEST_FILE:,} bytes")
         return file.read_bytes()
     except OSError as error:
         raise InputError(f"cannot read the image {file}: {error.strerror}") from error
 
 
 # What Pillow raises on damaged data, by format: truncated files, broken PNG chunks, bad values.
-_UNREADABLE = (OSError, SyntaxError, ValueError, EOFError)
+_UNREADABLE = (
+    AttributeError, EOFError, IndexError, KeyError, MemoryError, OSError, OverflowError,
+    RuntimeError, SyntaxError, TypeError, ValueError, struct.error, zlib.error,
+)  # fmt: skip
 
 
 def _opened(where: str, encoded: bytes) -> Any:
     from PIL import Image
 
     try:
-        return Image.open(io.BytesIO(encoded))
+        with warnings.catch_warnings(action="ignore"):  # what is wrong is told as an error
+            image = Image.open(io.BytesIO(encoded), formats=FORMATS)
     except (*_UNREADABLE, Image.DecompressionBombError) as error:
         raise _unreadable(where, error) from error
+    if image.width * image.height > MOST_PIXELS:
+        raise InputError(
+            f"cannot read the image {where}: {image.width} x {image.height} pixels, "
+            f"where {MOST_PIXELS:,} are allowed"
+        )
+    return image
 
 
 def _unreadable(where: str, error: BaseException) -> InputError:
     reason = "not an image in a known format" if "identify" in str(error) else str(error)
-    return InputError(f"cannot read the image {where}: {reason}")
+    return InputError(f"cannot read the image {where}: {reason or type(error).__name__}")

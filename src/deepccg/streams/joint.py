@@ -2,8 +2,10 @@
 
 import numpy as np
 
-from deepccg.core import Batch, Task, derive_seed
+from deepccg.core import Batch, InputError, Task, derive_seed
 from deepccg.streams.stream import IntArray, Stream
+
+MOST_READS = 10**8  # their order is drawn beforehand and kept
 
 
 class JointStream(Stream):
@@ -31,6 +33,11 @@ class JointStream(Stream):
         seed: int = 0,
     ) -> None:
         source = stream if pool is None else pool
+        if source.examples * passes > MOST_READS:
+            raise InputError(
+                f"{passes:,} passes over {source.examples:,} examples are more than "
+                f"{MOST_READS:,} reads: lower stream.epochs"
+            )
         generator = np.random.default_rng(derive_seed(seed, "joint"))
         order = np.concatenate([generator.permutation(source.examples) for _ in range(passes)])
         starts = [

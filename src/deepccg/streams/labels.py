@@ -29,7 +29,7 @@ def encode_labels(
     """
     if names is not None and len(set(names)) != len(names):
         raise InputError("two classes have the same name")
-    array = np.asarray(values)
+    array = as_array(values, "labels")
     if array.ndim != 1:
         raise InputError(f"labels must have the shape [N], not {list(array.shape)}")
     if array.dtype == object and all(isinstance(value, str) for value in array):
@@ -43,6 +43,14 @@ def encode_labels(
     if names is None:
         return y.astype(np.int64), own_names
     return align_labels(y.astype(np.int64), own_names, names), tuple(names)
+
+
+def as_array(values: npt.ArrayLike, what: str) -> npt.NDArray[np.generic]:
+    """``np.asarray``, or an ``InputError`` where the values make no array."""
+    try:
+        return np.asarray(values)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InputError(f"{what} make no array: {error}") from None
 
 
 def align_labels(y: IntArray, names: Sequence[str], reference: Sequence[str]) -> IntArray:

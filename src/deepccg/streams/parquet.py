@@ -47,8 +47,10 @@ def _open(file: Path) -> Any:
     import pyarrow.parquet
 
     try:
-        return pyarrow.parquet.ParquetFile(file)
-    except (OSError, pyarrow.ArrowException) as error:
+        opened = pyarrow.parquet.ParquetFile(file)
+        _ = opened.schema_arrow.names  # damaged ones show here
+        return opened
+    except (OSError, ValueError, MemoryError, pyarrow.ArrowException) as error:
         raise _damaged(file, error) from error
 
 
@@ -63,7 +65,7 @@ def _file_batches(file: Path, columns: list[str]) -> Iterator[Any]:
     while True:
         try:
             batch = next(remaining, None)
-        except (OSError, pyarrow.ArrowException) as error:
+        except (OSError, ValueError, MemoryError, pyarrow.ArrowException) as error:
             raise _damaged(file, error) from error
         if batch is None:
             return

@@ -49,14 +49,14 @@ def table_source(table: Table, wanted: Columns) -> ImageSource:
     features = _features(table.schema)
     image = _image_column(table, features, wanted.image)
     label = _label_column(table, features, wanted.label)
-    values = [value for part in table.batches([label]) for value in part.column(label).to_pylist()]
-    y, names = _encode(table, label, values, features.get(label, {}).get("names"))
+    values = [value for part in table.batches([label]) for value in _cells(table, part, label)]
+    y, names = _encode(table, label, values, _class_names(features, label))
 
     def read(rows: IntArray) -> Iterator[tuple[str, bytes]]:
         start = 0
         for part in table.batches([image]):
             mine = rows[(rows >= start) & (rows < start + part.num_rows)]
-            cells = part.column(image).take(mine - start).to_pylist() if len(mine) else []
+            cells = _cells(table, part, image, mine - start) if len(mine) else []
             for row, cell in zip(mine, cells, strict=True):
                 where = f"in row {row} of {table.title}"
                 yield where, _encoded(where, cell)
@@ -65,12 +65,28 @@ def table_source(table: Table, wanted: Columns) -> ImageSource:
     return ImageSource(names, y, np.arange(len(y)), read)
 
 
+def _cells(table: Table, part: Any, column: str, rows: IntArray | None = None) -> list[Any]:
+    """The values of a column in a record batch, or of some of its rows."""
+    values = part.column(column)
+    try:
+        return list((values if rows is None else values.take(rows)).to_pylist())
+    except (ValueError, OverflowError, MemoryError) as error:  # what bytes should not say
+        raise InputError(f"{table.title}, column '{column}' is damaged: {error}") from error
+
+
+def _class_names(features: dict[str, Any], column: str) -> list[str] | None:
+    feature = features.get(column)
+    names = feature.get("names") if isinstance(feature, dict) else None
+    plain = isinstance(names, list) and all(isinstance(name, str) for name in names)
+    return names if plain else None
+
+
 def _features(schema: Any) -> dict[str, Any]:
     """The hub's own description of the columns, ``{column: {"_type": ...}}``."""
     metadata = (schema.metadata or {}).get(b"huggingface", b"{}")
     try:
         return dict(json.loads(metadata).get("info", {}).get("features", {}))
-    except (ValueError, AttributeError, TypeError):
+    except (ValueError, AttributeError, TypeError, RecursionError):
         return {}  # not written by the hub's tools: the columns' names and types must do
 
 

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from deepccg.core import Task
+from deepccg.experiment.audit_reach import tensors_within
 from deepccg.networks import NetworkConfig, build_network
 from deepccg.testing.predictions import require_proper
 from deepccg.testing.promises import require, require_same
@@ -18,7 +19,6 @@ from deepccg.testing.toy import (
     examples_within,
     saved_state,
     tensor_bytes,
-    tensors_within,
     toy_stream,
 )
 
@@ -75,7 +75,7 @@ def instances_share_nothing(subject: Subject) -> None:
         busy.learn(batch)
     require_same(before, idle.state_dict(), "after another learner learned")
     storages = [
-        {t.untyped_storage().data_ptr() for t in tensors_within(learner, set()) if t.numel()}
+        {t.untyped_storage().data_ptr() for t in tensors_within(learner) if t.numel()}
         for learner in (idle, busy)
     ]
     require(not storages[0] & storages[1], "two learners hold the same tensor")

@@ -9,7 +9,10 @@ from deepccg.core import DeepCCGError, State
 
 
 class ContractError(DeepCCGError, AssertionError):
-    """A learner does not do what the contract promises."""
+    """A learner does not do what the contract promises; one line for each promise."""
+
+    def __str__(self) -> str:
+        return Exception.__str__(self)
 
 
 def fail(why: str) -> NoReturn:

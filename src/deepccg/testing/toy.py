@@ -1,7 +1,7 @@
 """The toy world that learners are driven through: one Gaussian cloud of vectors per label."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -139,20 +139,3 @@ def examples_within(state: State, came: Tensor) -> int:
     """How many rows of the state's tensors are examples of the stream."""
     rows = [t for t in state.tensors.values() if t.shape[1:] == came.shape[1:]]
     return sum(int((t[:, None] == came[None]).all(dim=2).any(dim=1).sum()) for t in rows)
-
-
-def tensors_within(thing: object, visited: set[int]) -> Iterator[Tensor]:
-    """Every tensor reachable through attributes, mappings and sequences."""
-    if id(thing) in visited or isinstance(thing, type):
-        return
-    visited.add(id(thing))
-    if isinstance(thing, Tensor):
-        yield thing
-    elif isinstance(thing, Mapping):
-        for value in thing.values():
-            yield from tensors_within(value, visited)
-    elif isinstance(thing, list | tuple | set):
-        for value in thing:
-            yield from tensors_within(value, visited)
-    else:
-        yield from tensors_within(getattr(thing, "__dict__", {}), visited)

@@ -1,0 +1,92 @@
+"""Kill many runs and feed many broken inputs; `make torture`.
+
+    python benchmarks/torture.py --kills 500 --fuzz 2000
+
+Every kill is a SIGKILL to a process of its own: half of them inside a checkpoint's writes and
+renames, the others at any write or at any time. Each run is then continued to its end, and every
+file and the printed table are compared with those of a run to which nothing happened.
+"""
+
+import argparse
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+RELIABILITY = ROOT / "tests" / "reliability"
+sys.path.insert(0, str(RELIABILITY))
+
+from killing import (  # noqa: E402  (it lies with the tests)
+    Figures,
+    Whole,
+    fork,
+    killed_and_continued,
+    prepare,
+    random_moment,
+    whole_run,
+)
+
+
+def kills(wanted: int, seed: int) -> Figures:
+    """So many kills, going round the methods; one to three in each run."""
+    from deepccg.methods import METHODS
+
+    rng = random.Random(seed)  # noqa: S311  (to choose moments)
+    figures, began = Figures(), time.monotonic()
+    known: dict[str, Whole] = {}
+    names = list(METHODS)
+    runs = 0
+    with tempfile.TemporaryDirectory() as scratch:
+        while figures.kills < wanted:
+            method = names[runs % len(names)]
+            if method not in known:
+                known[method] = whole_run(fork, method, Path(tempfile.mkdtemp(dir=scratch)))
+            count = min(rng.choice((1, 1, 2, 3)), wanted - figures.kills)
+            moments = [random_moment(known[method], rng) for _ in range(count)]
+            before = figures.mismatches
+            with tempfile.TemporaryDirectory(dir=scratch) as place:
+                killed_and_continued(fork, method, Path(place), moments, known[method], figures)
+            if figures.mismatches > before:
+                print(f"MISMATCH: {method}, {moments}", flush=True)
+            runs += 1
+            if runs % 20 == 0:
+                print(f"{figures.kills} kills, {time.monotonic() - began:.0f} s", flush=True)
+    print(
+        f"{figures.kills} kills in {runs} runs of {len(known)} methods: "
+        f"{figures.in_a_checkpoint} while a checkpoint was written, "
+        f"{figures.from_previous} continued from the previous checkpoint, "
+        f"{figures.mismatches} mismatches ({time.monotonic() - began:.0f} s, seed {seed})"
+    )
+    return figures
+
+
+def fuzz(cases: int) -> int:
+    """The fuzz tests, with so many cases each."""
+    tests = sorted(RELIABILITY.glob("test_fuzz_*.py"))
+    command = [sys.executable, "-m", "pytest", "-q", "--timeout=0", *map(str, tests)]
+    environment = os.environ | {"DEEPCCG_FUZZ_CASES": str(cases)}
+    done = subprocess.run(command, cwd=ROOT, env=environment, check=False)  # noqa: S603  (ours)
+    status = done.returncode
+    print(f"fuzz: {cases} cases for each of {len(tests)} files, exit status {status}")
+    return status
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser.add_argument("--kills", type=int, default=500)
+    parser.add_argument("--fuzz", type=int, default=2000, help="cases; 0 leaves them out")
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args()
+    os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "COLUMNS": "160"}
+    failed = fuzz(arguments.fuzz) if arguments.fuzz else 0
+    prepare()
+    figures = kills(arguments.kills, arguments.seed)
+    sys.exit(1 if failed or figures.mismatches else 0)
+
+
+if __name__ == "__main__":
+    main()

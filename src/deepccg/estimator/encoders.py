@@ -1,0 +1,91 @@
+"""What ``encoder=`` can be: a name, or a module of the user's."""
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from deepccg.core import InputError, derive_seed
+from deepccg.experiment.config import validated
+from deepccg.networks import Flat, NetworkConfig, as_float, build_network
+
+EncoderName = Literal["auto", "identity", "mlp", "resnet"]
+
+_KINDS = {"auto": "auto", "identity": "identity", "mlp": "mlp", "resnet": "resnet18"}
+
+
+class Adapted(nn.Module):
+    """Any module as an embedding: bytes become floats, outputs are flattened, ``dim`` is known.
+
+    A module without a trainable parameter is frozen altogether: it stays in evaluation mode, so
+    that dropout and running statistics rest as well.
+
+    Args:
+        module: ``[B, ...] -> [B, ...]``.
+        shape: The shape of one input.
+        dtype: Precision of the inputs, where the module has no parameters that tell.
+    """
+
+    def __init__(self, module: nn.Module, shape: Sequence[int], dtype: torch.dtype) -> None:
+        super().__init__()
+        self.module = module
+        parameter = next(module.parameters(), None)
+        # Learners read device and precision from the first parameter; this one is always there.
+        self.like = nn.Parameter(
+            torch.empty(0, dtype=dtype if parameter is None else parameter.dtype),
+            requires_grad=False,
+        )
+        self.frozen = not any(p.requires_grad for p in module.parameters())
+        self.eval()
+        self.dim = self._output_size(shape)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``[B, ...] -> [B, D]``."""
+        embedding: Tensor = self.module(as_float(x, self.like.dtype)).flatten(1)
+        return embedding
+
+    def train(self, mode: bool = True) -> "Adapted":
+        """Training mode, except for a frozen module."""
+        super().train(mode and not self.frozen)
+        return self
+
+    def _output_size(self, shape: Sequence[int]) -> int:
+        try:
+            with torch.no_grad():
+                return int(self(self.like.new_zeros(1, *shape)).shape[1])
+        except (RuntimeError, ValueError, TypeError, IndexError) as error:
+            reason = str(error).splitlines()[0]
+            raise InputError(
+                f"the encoder cannot embed inputs of shape {list(shape)}: {reason}"
+            ) from None
+
+
+def build_encoder(
+    encoder: str | nn.Module,
+    fields: Mapping[str, Any],
+    shape: Sequence[int],
+    dtype: torch.dtype,
+    seed: int,
+) -> nn.Module:
+    """A fresh embedding of inputs of ``shape``; a module is copied and never changed itself.
+
+    Args:
+        encoder: A name, or a module that takes floats ``[B, F]`` or images ``[B, C, H, W]``.
+        fields: Fields of ``NetworkConfig`` for a named encoder.
+        shape: ``[F]`` or ``[C, H, W]``.
+        dtype: Precision of a named encoder.
+        seed: Initialises a named encoder.
+    """
+    if isinstance(encoder, nn.Module):
+        if fields:
+            raise InputError("encoder_params are for named encoders: set up your module yourself")
+        with torch.random.fork_rng(devices=[]):  # lazy layers draw their weights when first asked
+            torch.manual_seed(derive_seed(seed, "network"))
+            return Adapted(copy.deepcopy(encoder), shape, dtype)
+    if not isinstance(encoder, str) or encoder not in _KINDS:
+        raise InputError(f"encoder is {encoder!r}: choose {', '.join(_KINDS)}, or give a module")
+    config = validated(NetworkConfig, {**fields, "kind": _KINDS[encoder]}, "encoder_params")
+    network = build_network(config, shape, seed)
+    return Adapted(network, shape, dtype) if isinstance(network, Flat) else network.to(dtype)

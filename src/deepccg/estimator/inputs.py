@@ -1,0 +1,93 @@
+"""What users hand in, as checked tensors."""
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.utils import assert_all_finite
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import (
+    check_array,
+    check_consistent_length,
+    column_or_1d,
+    validate_data,
+)
+from torch import Tensor
+
+from deepccg.core import InputError
+from deepccg.estimator.labels import Labels
+
+_VECTORS = (np.float64, np.float32)  # other types become the first
+_IMAGES = (np.float32, np.uint8)
+
+
+def check_inputs(estimator: Any, x: Any, *, reset: bool) -> Tensor:
+    """``x`` as ``[N, F]`` floats or ``[N, C, H, W]`` bytes or floats.
+
+    Args:
+        estimator: Keeps ``n_features_in_``, ``feature_names_in_`` and ``input_shape_``.
+        x: An array or data frame ``[N, F]``, or images ``[N, H, W, C]``.
+        reset: Whether this is the first data, which decides what later data must look like.
+    """
+    given = getattr(x, "shape", None)
+    shape = np.shape(np.asarray(x)) if given is None else tuple(given)
+    dimensions = len(shape)
+    if dimensions == 3:
+        raise InputError("images are [N, H, W, C]: grey ones need a last axis, X[..., None]")
+    known = None if reset else estimator.input_shape_
+    if known is not None and len(known) == 3 and dimensions != 4:
+        raise InputError(f"images of {list(known)} were learned, this is {list(shape)}")
+    if dimensions == 4 and (known is None or len(known) == 3):
+        return _images(estimator, x, reset)
+    vectors = validate_data(estimator, x, dtype=_VECTORS, reset=reset)
+    if reset:
+        estimator.input_shape_ = vectors.shape[1:]
+    return torch.from_numpy(np.array(vectors))
+
+
+def check_labels(y: Any, x: Tensor) -> Labels:
+    """``y`` as ``[N]`` class labels, one for each of ``x``."""
+    if y is None:
+        raise InputError("learning requires y to be passed, but the target y is None")
+    array = plain_labels(column_or_1d(y, warn=True))
+    check_consistent_length(x, array)
+    check_classification_targets(array)
+    return array
+
+
+def plain_labels(values: Any) -> Labels:
+    """Labels ``[K]`` as an array of numbers or of names; missing ones are refused."""
+    array: Labels = np.atleast_1d(np.asarray(values))
+    if array.dtype != object:
+        assert_all_finite(array, input_name="y")
+        return array
+    kinds = {isinstance(value, str) for value in array}
+    # Only NaN differs from itself.
+    if any(value is None or value != value for value in array):
+        raise InputError("y contains NaN or None: every example needs a label")
+    if len(kinds) > 1:
+        raise InputError("numbers and names cannot be mixed as labels")
+    return array if True in kinds else np.array(array.tolist())
+
+
+def check_slots(index: Any, size: int) -> list[int]:
+    """Rows of a memory of ``size`` examples, each once."""
+    rows = np.unique(np.atleast_1d(np.asarray(index)))
+    if rows.dtype.kind not in "iu" or (len(rows) and not 0 <= rows[0] <= rows[-1] < size):
+        raise InputError(f"index is {index!r}: the memory has the rows 0 to {size - 1}")
+    return [int(row) for row in rows]
+
+
+def _images(estimator: Any, x: Any, reset: bool) -> Tensor:
+    images = check_array(x, dtype=_IMAGES, allow_nd=True, input_name="X")
+    shape = images.shape[1:]
+    if reset:
+        estimator.input_shape_ = shape
+        estimator.n_features_in_ = math.prod(shape)
+        vars(estimator).pop("feature_names_in_", None)
+    elif shape != estimator.input_shape_:
+        raise InputError(
+            f"images of {list(estimator.input_shape_)} were learned, these are {list(shape)}"
+        )
+    return torch.from_numpy(np.array(images)).permute(0, 3, 1, 2).contiguous()

@@ -1,0 +1,147 @@
+"""What a generative classifier on a memory can tell besides its predictions."""
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from deepccg.core import InputError
+from deepccg.estimator.available import is_generative, only_if
+from deepccg.estimator.inputs import check_inputs
+from deepccg.estimator.labels import IntArray, Labels, LabelTable
+from deepccg.estimator.odds import FloatArray
+from deepccg.gaussian import squared_distances
+from deepccg.methods.base import NetworkLearner
+from deepccg.methods.deepccg import ClassConditional
+
+Table = dict[str, npt.NDArray[Any]]
+
+
+class Inspection:
+    """Questions to a fitted classifier; nothing here changes it."""
+
+    classes_: Labels
+    learner_: NetworkLearner[Any]
+    _labels: LabelTable
+
+    @only_if(is_generative)
+    def ood_score(self, X: Any) -> FloatArray:  # noqa: N803  (scikit-learn's name)
+        """How unlike anything learned each input is, ``[N]``: larger is stranger.
+
+        Minus the log of the predictive density of its embedding under all classes seen, each
+        equally likely.
+        """
+        learner, x = self._generative(), self._input(X)
+        with torch.no_grad():
+            scores = learner.scores(learner.as_input(x))
+            mask = torch.ones(scores.shape[1], dtype=torch.bool, device=scores.device)
+            density = learner.masked(scores, mask).double()
+            known = torch.isfinite(density).sum(dim=1).double()
+            # The classifier works on scale x embedding; the last term makes it the embedding's.
+            own = learner.dim * learner.belief().scale.double().log()
+            score = known.log() - torch.logsumexp(density, dim=1) - own
+        return score.cpu().numpy()
+
+    @property
+    def evidence_(self) -> Table:
+        """What each class rests on: how many examples were ``seen`` and are ``stored``, ``[K]``."""
+        check_is_fitted(self)
+        learner = self.learner_
+        stored = torch.bincount(learner.memory.y, minlength=len(learner.outputs))
+        table: Table = {"label": self.classes_}
+        for name, counts in (("seen", learner.outputs.seen), ("stored", stored)):
+            column = np.zeros(len(self.classes_), dtype=np.int64)
+            column[self._column_positions()] = counts.cpu().numpy()
+            table[name] = column
+        return table
+
+    @property
+    def memory_(self) -> Table:
+        """The stored examples, one row each: ``index``, ``label``, ``x`` and ``contribution``.
+
+        The contribution, with a generative method, is the KL divergence of the posterior over
+        the class's mean from what it would be without the example: infinite for the only one.
+        """
+        check_is_fitted(self)
+        store = self.learner_.memory
+        table: Table = {
+            "index": np.arange(store.size),
+            "label": self.classes_[self._column_positions()[store.y.cpu().numpy()]],
+        }
+        if isinstance(self.learner_, ClassConditional):
+            table["contribution"] = _contributions(self.learner_).cpu().numpy()
+        x = store.x.cpu()
+        table["x"] = (x.permute(0, 2, 3, 1) if x.ndim == 4 else x).numpy().copy()
+        return table
+
+    @only_if(is_generative)
+    def explain(self, X: Any, neighbours: int = 3) -> Table:  # noqa: N803
+        """Why each input is classified as it is.
+
+        Returns:
+            ``distance [N, K]`` to the mean of each class, in the order of ``classes_`` and in
+            standard deviations (NaN where nothing is stored), and of the nearest stored examples
+            ``neighbour [N, n]`` (rows of ``memory_``), ``neighbour_label`` and
+            ``neighbour_distance``.
+        """
+        learner, x = self._generative(), self._input(X)
+        store = learner.memory
+        if neighbours < 1:
+            raise InputError(f"neighbours is {neighbours}: ask for one or more")
+        z, stored = _scaled(learner, learner.as_input(x)), _scaled(learner, store.x)
+        count = learner.belief().posterior.count
+        means = learner.belief().posterior.mean * learner.belief().scale
+        apart = squared_distances(z, means).sqrt().masked_fill(count == 0, math.nan)
+        distance = np.full((len(x), len(self.classes_)), np.nan)
+        distance[:, self._column_positions()] = apart.cpu().numpy()
+        near = squared_distances(z, stored).sqrt().topk(min(neighbours, store.size), largest=False)
+        rows = near.indices.cpu().numpy()
+        labels = self._column_positions()[store.y.cpu().numpy()]
+        return {
+            "distance": distance,
+            "neighbour": rows,
+            "neighbour_label": self.classes_[labels[rows]],
+            "neighbour_distance": near.values.double().cpu().numpy(),
+        }
+
+    def _input(self, X: Any) -> Tensor:  # noqa: N803
+        return check_inputs(self, X, reset=False)
+
+    def _generative(self) -> ClassConditional[Any]:
+        check_is_fitted(self)
+        if not isinstance(self.learner_, ClassConditional):
+            raise InputError("the method was changed after fitting: fit again")
+        if self.learner_.memory.size == 0:
+            raise InputError("the memory is empty: there is nothing to compare with")
+        return self.learner_
+
+    def _column_positions(self) -> IntArray:
+        """Where the label of each of the learner's columns stands in ``classes_``, ``[C]``."""
+        codes = np.array(self.learner_.classes, dtype=np.int64)
+        return self._labels.positions()[codes]
+
+
+@torch.no_grad()
+def _scaled(learner: ClassConditional[Any], x: Tensor) -> Tensor:
+    """Embeddings in the units in which every class has unit variance, ``[B, D]``."""
+    return learner._embed_now(x) * learner.belief().scale
+
+
+def _contributions(learner: ClassConditional[Any]) -> Tensor:
+    """KL(N(m, I/n) || N(m without i, I/(n - 1))) for each stored example i, ``[M]``.
+
+    Without i the mean moves by ``(z_i - m) / (n - 1)``.
+    """
+    store = learner.memory
+    if store.size == 0:
+        return torch.zeros(0, dtype=torch.float64)
+    posterior, scale = learner.belief().posterior, learner.belief().scale.double()
+    n = posterior.count[store.y].double()
+    away = (_scaled(learner, store.x).double() - posterior.mean[store.y] * scale).square().sum(1)
+    moved = away / (n - 1).square()
+    divergence = 0.5 * ((n - 1) * moved + learner.dim * (-1 / n - torch.log1p(-1 / n)))
+    return torch.where(n > 1, divergence, torch.inf)

@@ -1,0 +1,92 @@
+"""Labels of any type as integer codes that never move, and back."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from deepccg.core import InputError
+
+Labels = npt.NDArray[np.generic]
+IntArray = npt.NDArray[np.int64]
+
+_NUMBERS = "biuf"
+
+
+@dataclass(frozen=True)
+class LabelTable:
+    """The labels known so far, sorted, and the code under which a learner knows each.
+
+    Codes are given in order of first appearance: a new label that sorts before others moves them
+    in ``labels``, as scikit-learn demands, and changes nothing that was learned.
+
+    Args:
+        labels: ``[K]``, sorted.
+        codes: ``[K]``, a permutation of 0 to K - 1.
+
+    >>> table = LabelTable.empty().extended(np.array(["dog", "cow"]))
+    >>> table = table.extended(np.array(["ant", "cow"]))
+    >>> table.labels.tolist(), table.codes.tolist()
+    (['ant', 'cow', 'dog'], [2, 1, 0])
+    >>> table.encode(np.array(["dog", "ant"])).tolist()
+    [0, 2]
+    """
+
+    labels: Labels
+    codes: IntArray
+
+    @classmethod
+    def empty(cls) -> "LabelTable":
+        """No label yet."""
+        return cls(np.empty(0), np.empty(0, dtype=np.int64))
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def extended(self, values: Labels) -> "LabelTable":
+        """With codes also for those of ``values [N]`` that are new."""
+        found, first = np.unique(values, return_index=True)
+        if len(self) == 0:
+            labels, new = found, np.ones(len(found), dtype=bool)
+        else:
+            self._check_kind(values)
+            new = ~np.isin(found, self.labels)
+            labels = np.concatenate([self.labels, found[new]])
+        arrival = np.argsort(np.argsort(first[new]))
+        codes = np.concatenate([self.codes, len(self) + arrival]).astype(np.int64)
+        order = np.argsort(labels, kind="stable")
+        return LabelTable(labels[order], codes[order])
+
+    def closing_up(self, gone: Iterable[int]) -> dict[int, int]:
+        """New codes of all but ``gone``: the others close the gaps and keep their order."""
+        left = sorted(set(self.codes.tolist()) - set(gone))
+        return {code: rank for rank, code in enumerate(left)}
+
+    def renumbered(self, new_code: Mapping[int, int]) -> "LabelTable":
+        """With new codes, without labels that get none."""
+        kept = np.array([code in new_code for code in self.codes.tolist()], dtype=bool)
+        codes = [new_code[code] for code in self.codes[kept].tolist()]
+        return LabelTable(self.labels[kept], np.array(codes, dtype=np.int64))
+
+    def encode(self, values: Labels) -> IntArray:
+        """The code of each label; one that is not known is an ``InputError``."""
+        self._check_kind(values)
+        unknown = np.flatnonzero(~np.isin(values, self.labels))
+        if len(unknown):
+            raise InputError(
+                f"the label {values[unknown[0]]!r} was never seen: known are {self.labels.tolist()}"
+            )
+        return self.codes[np.searchsorted(self.labels, values)]
+
+    def positions(self) -> IntArray:
+        """Where the label of each code stands among ``labels``, ``[K]``."""
+        return np.argsort(self.codes).astype(np.int64)
+
+    def _check_kind(self, values: Labels) -> None:
+        """NumPy would turn numbers into strings to sort both together."""
+        if (values.dtype.kind in _NUMBERS) != (self.labels.dtype.kind in _NUMBERS):
+            raise InputError(
+                f"the labels so far are {self.labels.dtype}, these are {values.dtype}: "
+                f"numbers and names cannot be mixed"
+            )

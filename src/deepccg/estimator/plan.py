@@ -1,0 +1,67 @@
+"""Everything needed to make a learner anew: for fitting, unpickling, loading and forgetting."""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from deepccg.core import InputError
+from deepccg.estimator.encoders import build_encoder
+from deepccg.experiment.config import validated
+from deepccg.methods import METHODS, NetworkLearner
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What an estimator's parameters and first data say about its learner.
+
+    Args:
+        method: A name of ``METHODS``.
+        method_params: Fields of the method.
+        encoder: A name, or a module.
+        encoder_params: Fields of ``NetworkConfig``.
+        memory: Examples that may be stored, in total.
+        device: Where the learner lives.
+        shape: The shape of one input, ``[F]`` or ``[C, H, W]``.
+        double: Whether the inputs are float64.
+        classes: Codes known in advance.
+        seed: Of every draw.
+    """
+
+    method: str
+    method_params: Mapping[str, Any]
+    encoder: str | nn.Module
+    encoder_params: Mapping[str, Any]
+    memory: int
+    device: str
+    shape: tuple[int, ...]
+    double: bool
+    classes: tuple[int, ...]
+    seed: int
+
+    def build(self) -> NetworkLearner[Any]:
+        """A learner that has seen nothing."""
+        chosen = learner_class(self.method)
+        fields = validated(chosen.Config, self.method_params, "method_params")
+        dtype = torch.float64 if self.double else torch.float32
+        network = build_encoder(self.encoder, self.encoder_params, self.shape, dtype, self.seed)
+        network = network.to(self.device)
+        return chosen(network, fields, memory=self.memory, classes=self.classes, seed=self.seed)
+
+    def renumbered(self, new_code: Mapping[int, int]) -> "Plan":
+        """With new codes, without classes that get none."""
+        kept = sorted(new_code[code] for code in self.classes if code in new_code)
+        return dataclasses.replace(self, classes=tuple(kept))
+
+
+def learner_class(method: Any) -> type[NetworkLearner[Any]]:
+    """The class behind a method's name."""
+    if not isinstance(method, str) or method not in METHODS:
+        raise InputError(f"unknown method {method!r}: choose one of {', '.join(METHODS)}")
+    found = METHODS[method]
+    if not issubclass(found, NetworkLearner):
+        raise InputError(f"{method} is not a learner on a network")
+    return found

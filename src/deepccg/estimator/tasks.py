@@ -1,0 +1,60 @@
+"""Tasks as users name them: by the labels that are possible."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from deepccg.core import InputError, Task
+from deepccg.estimator.inputs import plain_labels
+from deepccg.estimator.labels import Labels, LabelTable
+
+AnyTask = Sequence[Any] | None
+
+
+def labels_of(task: Sequence[Any]) -> Labels:
+    """The labels a task allows."""
+    return plain_labels(list(task))
+
+
+def check_within(labels: Labels, allowed: Labels) -> None:
+    """Every label is one of the task's."""
+    outside = labels[~np.isin(labels, allowed)]
+    if len(outside):
+        raise InputError(f"the label {outside[0]!r} is not one of the task's {allowed.tolist()}")
+
+
+class TaskTable:
+    """Which number a task has: the same labels again, in any order, are the same task."""
+
+    def __init__(self) -> None:
+        self.tasks: list[tuple[int, ...]] = []  # each task's codes, sorted
+
+    def task(self, task: AnyTask, labels: LabelTable) -> Task | None:
+        """The task under the learner's codes; it is noted if it is new."""
+        found = self.known_task(task, labels)
+        if found is not None and found.id == len(self.tasks):
+            self.tasks.append(found.classes)
+        return found
+
+    def known_task(self, task: AnyTask, labels: LabelTable) -> Task | None:
+        """The task under the learner's codes; nothing is noted."""
+        if task is None:
+            return None
+        codes = tuple(sorted(set(labels.encode(labels_of(task)).tolist())))
+        number = self.tasks.index(codes) if codes in self.tasks else len(self.tasks)
+        return Task(id=number, classes=codes)
+
+    def closing_up(self, new_code: Mapping[int, int]) -> dict[int, int]:
+        """New numbers of the tasks that keep a class when only those of ``new_code`` stay."""
+        left = [i for i, codes in enumerate(self.tasks) if any(c in new_code for c in codes)]
+        return {number: rank for rank, number in enumerate(left)}
+
+    def renumbered(self, new_code: Mapping[int, int]) -> "TaskTable":
+        """As ``closing_up`` says, under the new codes."""
+        table = TaskTable()
+        table.tasks = [
+            tuple(sorted(new_code[code] for code in self.tasks[number] if code in new_code))
+            for number in self.closing_up(new_code)
+        ]
+        return table

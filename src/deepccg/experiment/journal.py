@@ -1,0 +1,85 @@
+"""What a run keeps on disk while it learns."""
+
+import contextlib
+import shlex
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from deepccg.core import CannotWrite, Learner
+from deepccg.experiment.checkpoint import save_checkpoint
+from deepccg.experiment.health import check_state
+from deepccg.records import Record, RunDirectory, append_record, write_atomically
+
+
+class Journal:
+    """Writes records and checkpoints; if it cannot, says what is still good.
+
+    Args:
+        target: Where.
+        about: What every checkpoint says of its run.
+        step: The step of the last checkpoint; 0 if there is none.
+        records: How many records there are.
+    """
+
+    def __init__(
+        self, target: RunDirectory, about: Mapping[str, Any], step: int, records: int
+    ) -> None:
+        self._target = target
+        self._about = dict(about)
+        self._saved = step
+        self._records = records
+
+    @property
+    def directory(self) -> Path:
+        """Where all of it goes."""
+        return self._target.path
+
+    @property
+    def saved(self) -> int:
+        """The step of the last checkpoint; 0 if there is none."""
+        return self._saved
+
+    def record(self, record: Record) -> None:
+        """Append a record, durably."""
+        with self._writing(self._target.records_path):
+            append_record(self._target.records_path, record)
+        self._records += 1
+
+    def file(self, path: Path, content: bytes) -> None:
+        """Write a whole file, or leave the old one."""
+        with self._writing(path):
+            write_atomically(path, content)
+
+    def checkpoint(self, learner: Learner, step: int, audit: Mapping[str, Any] | None) -> None:
+        """Save the learner after ``step``; the checkpoint before is kept."""
+        state = learner.state_dict()
+        check_state(step, state)
+        about = {**self._about, "position": step, "records": self._records, "audit": audit}
+        path, previous = self._target.checkpoint_path, self._target.previous_path
+        with self._writing(path):
+            save_checkpoint(path, state, about, previous)
+        self._saved = step
+
+    @contextlib.contextmanager
+    def _writing(self, path: Path) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            saved = f"the checkpoint of step {self._saved} is good" if self._saved else ""
+            raise CannotWrite(
+                f"cannot write {path}: {error.strerror or error}; "
+                f"{saved or 'there is no checkpoint yet'}. When there is room, continue with "
+                f"`{resume_command(self._target.path)}`"
+            ) from None
+
+
+def resume_command(directory: Path, data_dir: str | Path | None = None) -> str:
+    """What to type to continue a run.
+
+    >>> resume_command(Path("runs/a/seed-0"), "my data")
+    "deepccg resume runs/a/seed-0 --data-dir 'my data'"
+    """
+    words = ["deepccg", "resume", str(directory)]
+    words += [] if data_dir is None else ["--data-dir", str(data_dir)]
+    return shlex.join(words)

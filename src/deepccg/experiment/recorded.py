@@ -1,0 +1,43 @@
+"""What a run directory says of its run."""
+
+from pathlib import Path
+
+from deepccg.core import InputError, Learner
+from deepccg.experiment.config import RunConfig, validated
+from deepccg.methods import METHODS
+from deepccg.records import RunDirectory
+from deepccg.streams import Dataset, available, load_dataset
+
+
+def recorded(
+    target: RunDirectory, learner: type[Learner] | None = None
+) -> tuple[RunConfig, type[Learner]]:
+    """What a run directory says was run, and the learner's class.
+
+    A class of the user's own has to be passed: a directory cannot make this import code.
+    """
+    if not target.config_path.exists():
+        raise InputError(f"{target.path} is not a run directory: it has no config.toml")
+    config = validated(RunConfig, target.config())
+    chosen = learner or METHODS.get(config.method.name)
+    if chosen is None:
+        raise InputError(
+            f"{target.path} was run with {config.method.name}: pass that class as learner"
+        )
+    return config, chosen
+
+
+def folder_of(dataset: str) -> str | None:
+    """The folder a data set's setting names; ``None`` for one that is known by name."""
+    known = dataset.startswith("hf:") or dataset in {info.name for info in available()}
+    return None if known else dataset.removeprefix("folder:")
+
+
+def recorded_data(config: RunConfig, target: RunDirectory, data_dir: str | Path | None) -> Dataset:
+    """The data set a configuration names; of a folder it has the name and not the place."""
+    folder = folder_of(config.dataset)
+    if folder is None:
+        return load_dataset(config.dataset, data_dir=data_dir)
+    if data_dir is None:
+        raise InputError(f"{target.path} learned {folder!r}: say where that lies (--data-dir)")
+    return load_dataset(f"folder:{data_dir}")

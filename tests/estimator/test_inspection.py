@@ -1,0 +1,124 @@
+"""What the classifier tells of itself, against SciPy and brute force."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy.spatial.distance import cdist
+from scipy.special import logsumexp
+from scipy.stats import multivariate_normal
+from sklearn.exceptions import NotFittedError
+
+from deepccg import DeepCCGClassifier, InputError
+from deepccg.gaussian import class_posterior, kl_divergence
+
+NAMES = ("ant", "cow", "dog")
+
+
+@pytest.fixture
+def model(clouds: Any) -> DeepCCGClassifier:
+    """Points as their own embedding, four stored of each class, scale 2."""
+    own = DeepCCGClassifier(
+        encoder="identity", memory=12, random_state=0, method_params={"embedding_scale": 2.0}
+    )
+    return own.partial_fit(*clouds(NAMES, 10), classes=[*NAMES, "eel"]).forget(cls="eel")
+
+
+def stored(model: DeepCCGClassifier, name: str) -> Any:
+    table = model.memory_
+    return table["x"][table["label"] == name]
+
+
+def test_ood_score_is_the_predictive_density(model: DeepCCGClassifier, clouds: Any) -> None:
+    x, _ = clouds((*NAMES, "bee"), 5, seed=1)
+    n = [len(stored(model, name)) for name in NAMES]
+    spread = (1 + 1 / np.mean(n)) / 2.0**2  # shared variance, in the units of x
+    each = [
+        multivariate_normal(stored(model, name).mean(axis=0), spread * np.eye(3)).logpdf(x)
+        for name in NAMES
+    ]
+    expected = -(logsumexp(each, axis=0) - np.log(3))
+    np.testing.assert_allclose(model.ood_score(x), expected, rtol=1e-10)
+
+
+def test_strange_inputs_score_higher(clouds: Any) -> None:
+    model = DeepCCGClassifier(random_state=0).fit(*clouds(NAMES, 20))
+    known, strange = clouds(NAMES, 20, seed=1)[0], clouds(("bee",), 40, seed=1)[0]
+    assert np.median(model.ood_score(strange)) > np.quantile(model.ood_score(known), 0.95)
+
+
+def test_evidence(model: DeepCCGClassifier) -> None:
+    table = model.evidence_
+    assert table["label"].tolist() == list(NAMES)
+    assert table["seen"].tolist() == [10, 10, 10]
+    assert table["stored"].tolist() == [len(stored(model, name)) for name in NAMES]
+
+
+def test_memory_holds_examples_of_the_data(model: DeepCCGClassifier, clouds: Any) -> None:
+    x, y = clouds(NAMES, 10)
+    table = model.memory_
+    assert {len(column) for column in table.values()} == {model.learner_.memory.size}
+    for row, label in zip(table["x"], table["label"], strict=True):
+        assert y[(x == row).all(axis=1)].tolist() == [label]
+
+
+def test_contribution_is_the_divergence_without_the_example(model: DeepCCGClassifier) -> None:
+    table = model.memory_
+    for index, label in enumerate(table["label"]):
+        own = np.flatnonzero(table["label"] == label)
+        z = 2.0 * torch.from_numpy(table["x"])
+        without = own[own != index]
+        with_all = class_posterior(z[own], torch.zeros(len(own), dtype=torch.int64), 1)
+        left = class_posterior(z[without], torch.zeros(len(without), dtype=torch.int64), 1)
+        expected = float(kl_divergence(with_all, left))
+        assert table["contribution"][index] == pytest.approx(expected, rel=1e-10)
+
+
+def test_the_only_example_of_a_class_contributes_everything() -> None:
+    model = DeepCCGClassifier().partial_fit(np.eye(2), ["a", "b"])
+    assert np.isinf(model.memory_["contribution"]).all()
+
+
+def test_explanations_by_brute_force(model: DeepCCGClassifier, clouds: Any) -> None:
+    x, _ = clouds((*NAMES, "bee"), 3, seed=2)
+    table, found = model.memory_, model.explain(x, neighbours=2)
+    means = np.stack([stored(model, name).mean(axis=0) for name in NAMES])
+    np.testing.assert_allclose(found["distance"], 2 * cdist(x, means), rtol=1e-10)
+    apart = 2 * cdist(x, table["x"])
+    order = np.argsort(apart, axis=1)[:, :2]
+    np.testing.assert_array_equal(found["neighbour"], order)
+    np.testing.assert_array_equal(found["neighbour_label"], table["label"][order])
+    np.testing.assert_allclose(
+        found["neighbour_distance"], np.take_along_axis(apart, order, axis=1), rtol=1e-10
+    )
+    nearest_mean = np.array(NAMES)[found["distance"].argmin(axis=1)]
+    np.testing.assert_array_equal(model.predict(x), nearest_mean)  # variance is shared
+    with pytest.raises(InputError, match="neighbours is 0"):
+        model.explain(x, neighbours=0)
+
+
+def test_classes_without_a_stored_example_have_no_distance() -> None:
+    model = DeepCCGClassifier().partial_fit(np.eye(2), ["b", "c"], classes=["a", "b", "c"])
+    assert np.isnan(model.explain(np.eye(2))["distance"][:, 0]).all()
+    assert np.isfinite(model.explain(np.eye(2))["distance"][:, 1:]).all()
+
+
+def test_other_methods_have_a_memory_and_no_densities(clouds: Any) -> None:
+    x, y = clouds(("cow", "dog"), 5)
+    model = DeepCCGClassifier("er", memory=6, epochs=1).fit(x, y)
+    assert set(model.memory_) == {"index", "label", "x"}
+    assert model.evidence_["stored"].sum() == 6
+    for name in ("ood_score", "explain", "forget"):
+        assert not hasattr(model, name)
+        assert hasattr(DeepCCGClassifier(), name)
+    empty = DeepCCGClassifier(memory=0).fit(x, y)
+    assert len(empty.memory_["contribution"]) == 0
+    with pytest.raises(InputError, match="memory is empty"):
+        empty.ood_score(x)
+
+
+@pytest.mark.parametrize("name", ["memory_", "evidence_"])
+def test_nothing_is_told_before_learning(name: str) -> None:
+    with pytest.raises(NotFittedError):
+        getattr(DeepCCGClassifier(), name)

@@ -1,0 +1,25 @@
+"""scikit-learn's own suite for estimators, without an expected failure.
+
+One check is skipped by scikit-learn itself: ``check_array_api_input`` asks for SCIPY_ARRAY_API.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from deepccg import DeepCCGClassifier
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # what the suite's data deserve
+
+
+@parametrize_with_checks(
+    [
+        DeepCCGClassifier(),
+        DeepCCGClassifier(encoder="identity", epochs=1),
+        DeepCCGClassifier("er", epochs=3),
+    ]
+)
+def test_scikit_learn_accepts_it(estimator: Any, check: Callable[[Any], None]) -> None:
+    check(estimator)

@@ -1,0 +1,140 @@
+"""The auditor's instruments: what is in reach, which examples are in it, what was passed."""
+
+import copy
+from collections import deque
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+from torch.func import functional_call, grad, vmap
+
+from deepccg.core import State
+from deepccg.experiment.audit_answers import Answers
+from deepccg.experiment.audit_holdings import ExampleIndex, fingerprint
+from deepccg.experiment.audit_passes import PassCounter
+from deepccg.experiment.audit_reach import tensor_bytes, tensors_within
+from deepccg.networks import MLP
+
+
+class Slotted:
+    __slots__ = ("inside",)
+
+
+def test_tensors_are_found_wherever_they_are() -> None:
+    slotted = Slotted()
+    slotted.inside = {"key": [(torch.full((1,), 1.0),)]}
+    module = nn.Linear(1, 1, bias=False)
+    read_only = np.array([3.0])
+    read_only.flags.writeable = False
+    thing = [slotted, deque([torch.full((1,), 2.0)]), read_only, frozenset({b"\x04"}), module]
+    thing.append(thing)  # a circle
+    found = sorted(float(tensor.flatten()[0]) for tensor in tensors_within(thing))
+    assert found == sorted([1.0, 2.0, 3.0, 4.0, module.weight.item()])
+
+
+def test_views_of_one_storage_count_once() -> None:
+    whole = torch.zeros(10, 4)
+    assert tensor_bytes([whole, whole[2:5], whole.T, torch.zeros(3)]) == 160 + 12
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.data())
+def test_examples_are_found_as_by_brute_force(data: st.DataObject) -> None:
+    byte = st.integers(0, 255)
+    rows = st.lists(st.lists(byte, min_size=4, max_size=4), min_size=1, max_size=6)
+    known, held = data.draw(rows), data.draw(rows)
+    held += data.draw(st.lists(st.sampled_from(known), max_size=4))
+    index = ExampleIndex((1, 2, 2))
+    index.add(torch.tensor(known, dtype=torch.uint8).reshape(-1, 1, 2, 2))
+    expected = {tuple(row) for row in held if row in known and len(set(row)) > 1}
+    kept = torch.tensor(held, dtype=torch.uint8).reshape(-1, 1, 2, 2)
+    assert len(index.found_in([kept, kept.flatten(1)])) == len(expected)
+
+
+def test_vectors_are_found_in_any_precision() -> None:
+    x = torch.randn(5, 3, dtype=torch.float64)
+    index = ExampleIndex((3,))
+    index.add(x)
+    assert len(index.found_in([x[:2].float(), x[1:3].clone()])) == 3
+    assert not index.found_in([x + 1e-3, torch.zeros(4, 3), torch.zeros(2, 3, dtype=torch.int64)])
+
+
+def counts(counter: PassCounter) -> list[int]:
+    return list(counter.counts["learning"].values())
+
+
+def test_passes_forwards_and_backwards() -> None:
+    network, counter = MLP(4, (3,)), PassCounter()
+    counter.attach(network, 3)
+    x = torch.randn(5, 4)
+    with torch.no_grad():
+        network(x)
+    assert counts(counter) == [1, 5, 0, 0]
+    loss = network(x[:2]).square().sum()
+    assert counts(counter) == [2, 7, 0, 0]
+    torch.autograd.grad(loss, list(network.parameters()))
+    assert counts(counter) == [2, 7, 1, 2]
+    copy.deepcopy(network)(x).sum().backward()  # a copy counts, too
+    assert counts(counter) == [3, 12, 2, 7]
+    counter.phase = "audit"
+    network(x).sum().backward()
+    assert counts(counter) == [3, 12, 2, 7]
+
+
+def test_vectorised_passes_count_their_examples() -> None:
+    network, counter = MLP(4, (3,)), PassCounter()
+    counter.attach(network, 3)
+    values = {name: p.detach() for name, p in network.named_parameters()}
+    x = torch.randn(5, 4)
+
+    def loss(values: dict, example: torch.Tensor) -> torch.Tensor:
+        return functional_call(network, values, example[None]).sum()
+
+    vmap(loss, in_dims=(None, 0))(values, x)
+    assert counts(counter) == [1, 5, 0, 0]
+    vmap(grad(loss), in_dims=(None, 0))(values, x)
+    assert counts(counter) == [2, 10, 1, 5]
+
+
+@pytest.mark.parametrize("name", ["a", "b", "meta"])
+def test_any_change_of_a_state_changes_its_fingerprint(name: str) -> None:
+    def state() -> State:
+        return State({"a": torch.zeros(()), "b": torch.arange(3)}, {"steps": 1})
+
+    changed = state()
+    if name == "meta":
+        changed.meta["steps"] = 2
+    else:
+        changed.tensors[name].view(-1)[0] += 1
+    assert fingerprint(state()) == fingerprint(state())
+    assert fingerprint(changed) != fingerprint(state())
+
+
+class Constant:
+    """Answers with the given scores, in the order of the first pixel."""
+
+    def __init__(self, scores: torch.Tensor) -> None:
+        self.scores = scores
+
+    def predict_logits(self, x: torch.Tensor, task: None) -> torch.Tensor:
+        assert task is None
+        return self.scores[x[:, 0].long()]
+
+
+def test_near_ties_may_go_either_way_and_nothing_else() -> None:
+    x = torch.arange(4.0)[:, None]
+    first = torch.tensor([[0.0, 1.0, -torch.inf], [0.5, 0.5, -torch.inf]] * 2)
+
+    def differing(change: float) -> int:
+        answers = Answers(4, 0, 0)
+        answers.hear(x, first)
+        again = first.clone()
+        again[1, 1] += change
+        return answers.differing(Constant(again))
+
+    assert [differing(change) for change in (0.0, 1e-7, 1e-5, 1e-3, 0.1)] == [0, 0, 0, 1, 1]
+    assert differing(-torch.inf) == 0  # the first of equals is what it was
+    assert differing(torch.inf) == 1

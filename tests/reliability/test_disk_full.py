@@ -1,0 +1,73 @@
+"""A full disk ends a run with one line; what was saved is good, and the run can go on."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from killing import QUICK, Forks, Moment, Whole, fingerprint
+
+from deepccg.experiment.checkpoint import load_checkpoint
+
+LINE = re.compile(
+    r"Error: cannot write (?P<what>\S+): No space left on device; "
+    r"(the checkpoint of step (?P<step>\d+) is good|there is no checkpoint yet)\. "
+    r"When there is room, continue with `deepccg (?P<command>resume \S+)`\n"
+)
+BEGIN = re.compile(r"Error: cannot write to \S+: No space left on device\n")
+
+
+@pytest.mark.slow  # two runs for each example
+@settings(max_examples=12, suppress_health_check=[HealthCheck.too_slow])
+@given(place=st.floats(0, 1, exclude_max=True), part=st.floats(0, 1))
+def test_a_full_disk_is_told_and_nothing_is_damaged(
+    forks: Forks,
+    whole: Callable[[str], Whole],
+    tmp_path_factory: pytest.TempPathFactory,
+    place: float,
+    part: float,
+) -> None:
+    expected = whole("deepccg")
+    check(forks, expected, tmp_path_factory.mktemp("full"), int(place * len(expected.calls)), part)
+
+
+@pytest.mark.slow  # two runs for each call
+def test_every_call_of_a_checkpoint_and_a_record_may_fail(
+    forks: Forks, whole: Callable[[str], Whole], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    expected = whole("deepccg")
+    record = expected.calls.index(".", expected.calls.index("c"))  # the first, after three steps
+    for call in range(record - 1, record + 7):
+        check(forks, expected, tmp_path_factory.mktemp("full"), call, 0.5)
+
+
+def check(forks: Forks, expected: Whole, place: Path, call: int, part: float) -> None:
+    command = ["run", "--method", "deepccg", *QUICK]
+    done = forks(command, str(place), Moment(call=call, act="full", part=part))
+    assert (done.status, done.out) == (2, "")
+    (directory,) = (place / "out").glob("*/seed-0")
+    names = {file.name for file in directory.iterdir()}
+    assert not any(name.endswith(".tmp") or name == ".lock" for name in names)
+    told = LINE.fullmatch(done.err)
+    if told is None:
+        assert BEGIN.fullmatch(done.err)  # before the first step
+        assert not names & {"records.jsonl", "checkpoint.safetensors"}
+    else:
+        command = told["command"].split()
+        newest = next(
+            (directory / name for name in ("checkpoint.safetensors", "previous.safetensors")
+             if name in names), None,
+        )  # fmt: skip
+        step = int(told["step"] or 0)
+        assert (newest is None) == (step == 0)
+        if newest is not None:  # the new one may be there already: only its name is not yet durable
+            assert load_checkpoint(newest)[1]["position"] in (step, step + 1)
+        records = directory / "records.jsonl"
+        lines = records.read_bytes().splitlines(keepends=True) if records.exists() else []
+        assert all(line.endswith(b"\n") and json.loads(line) for line in lines)
+    done = forks(command, str(place), None)
+    assert (done.status, done.out) == (0, expected.out)
+    assert fingerprint(directory) == expected.files
