@@ -59,14 +59,14 @@ def plot_comparison(
 
 
 def _legend(axes: "Axes") -> None:
-    """Which dot is whose, above the plot."""
+    """Which dot is whose, below the plot: above it a long title would be in the way."""
     ours = axes.plot([], [], "o", color=PALETTE[0], label="this library")
     paper = axes.plot([], [], "o", color=QUIET, markerfacecolor="white", label="paper")
     axes.legend(
         handles=[*ours, *paper],
-        loc="lower right",
-        bbox_to_anchor=(1, 1),
-        borderaxespad=0.2,
+        loc="upper right",
+        bbox_to_anchor=(1, 0),
+        borderaxespad=2.4,
         ncols=2,
         columnspacing=1,
         handletextpad=0.1,
