@@ -154,9 +154,15 @@ class Calls:
 
 
 def fingerprint(directory: Path) -> dict[str, str]:
-    """A hash of each file but the last checkpoint but one, which tells when there were kills."""
+    """A hash of each file that holds a part of the run.
+
+    Two tell of kills only: the last checkpoint but one, and the empty lock file that a process
+    killed after its last checkpoint leaves, as reading a finished run takes no lock.
+    """
     files = {file.name: file.read_bytes() for file in sorted(directory.iterdir())}
     files.pop("previous.safetensors", None)
+    if files.get(".lock") == b"":
+        del files[".lock"]
     return {name: hashlib.blake2b(content).hexdigest() for name, content in files.items()}
 
 
