@@ -9,7 +9,7 @@ from torch import Tensor
 
 from deepccg.core import Batch, StepInfo
 from deepccg.memory import quotas_by_arrival, write_rings
-from deepccg.methods.base import HeadLearner
+from deepccg.methods.head import HeadLearner
 from deepccg.methods.losses import masked_cross_entropy, reduce
 from deepccg.methods.outputs import Mask
 from deepccg.methods.parts import Column

@@ -27,7 +27,6 @@ from deepccg.methods.health import all_finite, require_finite
 from deepccg.methods.inputs import InputForm, require_embeddable
 from deepccg.methods.outputs import Outputs
 from deepccg.methods.parts import Column, GeneratorPart, ModulePart, Part, check_stored
-from deepccg.networks import GrowingLinear
 
 ConfigT = TypeVar("ConfigT", bound=Config)
 
@@ -42,7 +41,8 @@ _BROKEN = (
 class NetworkLearner(Learner, Generic[ConfigT]):
     """A learner that embeds with a network. Subclasses add ``learn`` and ``scores``.
 
-    A subclass with further state names it in ``parts``; saving, loading and refusing follow.
+    A subclass with further state makes it in ``set_up`` and names it in ``parts``; saving, loading
+    and refusing follow.
     """
 
     Config: ClassVar[type[Config]]
@@ -76,6 +76,10 @@ class NetworkLearner(Learner, Generic[ConfigT]):
         parameter = next(network.parameters(), torch.empty(0))
         self.device, self.dtype = parameter.device, parameter.dtype
         self.steps = 0
+        self.set_up(seed)
+
+    def set_up(self, seed: int) -> None:
+        """Make what the method holds besides; the last thing a constructor does."""
 
     @abstractmethod
     def scores(self, x: Tensor) -> Tensor:
@@ -291,58 +295,3 @@ class NetworkLearner(Learner, Generic[ConfigT]):
         if meta.get("config") != self.config_dict():
             warnings.warn("the state was saved with other method fields", stacklevel=3)
         return found
-
-
-class HeadLearner(NetworkLearner[ConfigT]):
-    """A network with one shared linear head whose rows grow with the classes."""
-
-    def __init__(
-        self,
-        network: nn.Module,
-        config: ConfigT | None = None,
-        *,
-        memory: int = 0,
-        classes: Sequence[int] = (),
-        seed: int = 0,
-    ) -> None:
-        super().__init__(network, config, memory=memory, classes=classes, seed=seed)
-        self.head = GrowingLinear(self.dim).to(self.device, self.dtype)
-        self.head_generator = make_generator(seed, "head")
-        self.head.grow(len(self.outputs), self.head_generator)
-
-    def receive(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-        """As ``NetworkLearner.receive``; the head grows rows for new classes."""
-        received = super().receive(batch)
-        self.head.grow(len(self.outputs), self.head_generator)
-        return received
-
-    def _matching_parts(self, state: State) -> dict[str, State]:
-        found = super()._matching_parts(state)
-        rows = {len(value) for value in found["head"].tensors.values()}
-        classes = len(found["outputs"].meta["classes"])
-        if rows != {classes}:
-            raise StateMismatch(f"the state's head has {sorted(rows)} rows for {classes} classes")
-        return found
-
-    def modules(self) -> list[nn.Module]:
-        """Network and head."""
-        return [self.network, self.head]
-
-    def logits(self, x: Tensor) -> Tensor:
-        """Raw logits with gradient, ``[B, C]``."""
-        self.network.train()
-        raw: Tensor = self.head(self.network(x))
-        return raw
-
-    def scores(self, x: Tensor) -> Tensor:
-        """Raw logits without gradient, ``[B, C]``."""
-        raw: Tensor = self.head(self.embed(x))
-        return raw
-
-    def parts(self) -> dict[str, Part]:
-        """Network, head, and the generator that draws new rows."""
-        return {
-            **super().parts(),
-            "head": ModulePart("head", self.head, grows=True),
-            "head_generator": GeneratorPart(self.head_generator),
-        }

@@ -1,13 +1,12 @@
 """One step of a method whose classifier is derived from memory and never learned."""
 
 from abc import abstractmethod
-from collections.abc import Sequence
 from typing import Generic, Literal, TypeVar
 
 import torch
 import torch.nn.functional as F
 from pydantic import Field, NonNegativeInt, PositiveFloat
-from torch import Tensor, nn
+from torch import Tensor
 
 from deepccg.core import Batch, Config, Diverged, State, StepInfo
 from deepccg.gaussian import log_conditional_marginal_likelihood
@@ -56,16 +55,9 @@ class ConditionedLearner(NetworkLearner[ConfigT], Generic[ConfigT, BeliefT]):
     all of memory under the present network; it is dropped whenever the network moves.
     """
 
-    def __init__(
-        self,
-        network: nn.Module,
-        config: ConfigT | None = None,
-        *,
-        memory: int = 0,
-        classes: Sequence[int] = (),
-        seed: int = 0,
-    ) -> None:
-        super().__init__(network, config, memory=memory, classes=classes, seed=seed)
+    def set_up(self, seed: int) -> None:
+        """Nothing is believed yet."""
+        super().set_up(seed)
         self._belief: BeliefT | None = None
 
     @abstractmethod

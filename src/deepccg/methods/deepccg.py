@@ -1,6 +1,5 @@
 """Deep Class-Conditional Gaussians: a classifier recomputed from memory, never learned."""
 
-from collections.abc import Sequence
 from typing import NamedTuple, TypeVar
 
 import torch
@@ -45,16 +44,9 @@ class ClassConditional(ConditionedLearner[ConfigT, Belief]):
     classifier is the posterior over class means given memory under the new network.
     """
 
-    def __init__(
-        self,
-        network: nn.Module,
-        config: ConfigT | None = None,
-        *,
-        memory: int = 0,
-        classes: Sequence[int] = (),
-        seed: int = 0,
-    ) -> None:
-        super().__init__(network, config, memory=memory, classes=classes, seed=seed)
+    def set_up(self, seed: int) -> None:
+        """The factor on the embedding."""
+        super().set_up(seed)
         self.scale = Scale(self.config.initial_scale).to(self.device, self.dtype)
 
     def condition(self, z: Tensor, y: Tensor, scored: Tensor) -> Belief:
@@ -117,16 +109,9 @@ class DeepCCG(ClassConditional[DeepCCGConfig]):
 
     Config = DeepCCGConfig
 
-    def __init__(
-        self,
-        network: nn.Module,
-        config: DeepCCGConfig | None = None,
-        *,
-        memory: int = 0,
-        classes: Sequence[int] = (),
-        seed: int = 0,
-    ) -> None:
-        super().__init__(network, config, memory=memory, classes=classes, seed=seed)
+    def set_up(self, seed: int) -> None:
+        """The selection of the memory."""
+        super().set_up(seed)
         self.selection = Selection(self.config, self.memory, self.outputs, self.generator)
 
     def giving_up(self) -> list[int]:

@@ -1,8 +1,6 @@
 """The paper's ablation of the classifier: ER's head and loss on DeepCCG's memory."""
 
-from collections.abc import Sequence
-
-from torch import Tensor, nn
+from torch import Tensor
 
 from deepccg.core import Batch, StepInfo
 from deepccg.methods.er import ER, ERConfig
@@ -26,16 +24,9 @@ class DeepCCGStandardHead(ER):
     Config = DeepCCGStandardHeadConfig
     config: DeepCCGStandardHeadConfig
 
-    def __init__(
-        self,
-        network: nn.Module,
-        config: DeepCCGStandardHeadConfig | None = None,
-        *,
-        memory: int = 0,
-        classes: Sequence[int] = (),
-        seed: int = 0,
-    ) -> None:
-        super().__init__(network, config, memory=memory, classes=classes, seed=seed)
+    def set_up(self, seed: int) -> None:
+        """Head and memory of ER, and the selection."""
+        super().set_up(seed)
         self.selection = Selection(self.config, self.memory, self.outputs, self.generator)
 
     def learn(self, batch: Batch) -> StepInfo:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from deepccg.core import Batch, Config, StepInfo
 from deepccg.memory import offer_to_reservoir
-from deepccg.methods.base import HeadLearner
+from deepccg.methods.head import HeadLearner
 from deepccg.methods.losses import masked_cross_entropy
 from deepccg.methods.outputs import Mask
 from deepccg.methods.parts import Column

@@ -1,12 +1,11 @@
 """ER with a memory of maximal entropy."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from pydantic import Field
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import pad
 
 from deepccg.core import Holdings, State
@@ -66,16 +65,9 @@ class EntropySS(ER):
     Config = EntropySSConfig
     config: EntropySSConfig
 
-    def __init__(
-        self,
-        network: nn.Module,
-        config: EntropySSConfig | None = None,
-        *,
-        memory: int = 0,
-        classes: Sequence[int] = (),
-        seed: int = 0,
-    ) -> None:
-        super().__init__(network, config, memory=memory, classes=classes, seed=seed)
+    def set_up(self, seed: int) -> None:
+        """Distances are kept from one example to the next."""
+        super().set_up(seed)
         self._within: dict[int, ClassDistances] = {}
         self._embedded: dict[int, Tensor] = {}  # by slot, under the network of this step
 

@@ -1,12 +1,11 @@
 """ESMER: replay taught by a slowly moving copy, wary of errors that are suddenly large."""
 
 import math
-from collections.abc import Sequence
 from typing import Annotated, Literal
 
 import torch
 from pydantic import Field, FiniteFloat, NonNegativeFloat, NonNegativeInt
-from torch import Tensor, nn
+from torch import Tensor
 
 from deepccg.core import Batch, Holdings, State, StateMismatch, StepInfo, make_generator
 from deepccg.memory import offer_to_reservoir
@@ -102,21 +101,13 @@ class ESMER(ER):
     Config = ESMERConfig
     config: ESMERConfig
 
-    def __init__(
-        self,
-        network: nn.Module,
-        config: ESMERConfig | None = None,
-        *,
-        memory: int = 0,
-        classes: Sequence[int] = (),
-        seed: int = 0,
-    ) -> None:
-        super().__init__(network, config, memory=memory, classes=classes, seed=seed)
+    def set_up(self, seed: int) -> None:
+        """The stable network and the error memory."""
+        super().set_up(seed)
         self.stable = Teacher(self.network, self.head)
         by_bytes = self.config.memory_rule == "bytes"
-        self.errors = ErrorMemory(
-            None if by_bytes else max(0, memory - self.config.memory_reduction)
-        )
+        limit = max(0, self.memory.capacity - self.config.memory_reduction)
+        self.errors = ErrorMemory(None if by_bytes else limit)
         # Its own, so that the stable network changes nothing of what ER would draw.
         self.ema_generator = make_generator(seed, "ema")
 

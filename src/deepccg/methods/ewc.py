@@ -9,8 +9,8 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat
 from torch import Tensor, nn
 
 from deepccg.core import Batch, Config, Diverged, Holdings, State, StateMismatch, StepInfo
-from deepccg.methods.base import HeadLearner
 from deepccg.methods.consolidation import Consolidation
+from deepccg.methods.head import HeadLearner
 from deepccg.methods.losses import Reduction
 from deepccg.methods.outputs import Mask
 from deepccg.methods.parts import Part
@@ -60,17 +60,10 @@ class EWC(HeadLearner[EWCConfig]):
 
     Config = EWCConfig
 
-    def __init__(
-        self,
-        network: nn.Module,
-        config: EWCConfig | None = None,
-        *,
-        memory: int = 0,
-        classes: Sequence[int] = (),
-        seed: int = 0,
-    ) -> None:
-        require_separable(network)
-        super().__init__(network, config, memory=memory, classes=classes, seed=seed)
+    def set_up(self, seed: int) -> None:
+        """Fisher information and centre of the past tasks."""
+        require_separable(self.network)
+        super().set_up(seed)
         named = {"network": self.network, "head": self.head}
         self.past = Consolidation(
             {

@@ -1,13 +1,12 @@
 """iCaRL: sigmoid outputs taught by the previous task's network, nearest mean of exemplars."""
 
 import math
-from collections.abc import Sequence
 from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from pydantic import Field
-from torch import Tensor, nn
+from torch import Tensor
 
 from deepccg.core import Batch, Holdings, State, StateMismatch, StepInfo
 from deepccg.gaussian import Candidates, class_posterior, squared_distances
@@ -68,16 +67,9 @@ class ICaRL(ER):
     Config = ICaRLConfig
     config: ICaRLConfig
 
-    def __init__(
-        self,
-        network: nn.Module,
-        config: ICaRLConfig | None = None,
-        *,
-        memory: int = 0,
-        classes: Sequence[int] = (),
-        seed: int = 0,
-    ) -> None:
-        super().__init__(network, config, memory=memory, classes=classes, seed=seed)
+    def set_up(self, seed: int) -> None:
+        """The network of the past tasks, and the herd."""
+        super().set_up(seed)
         self.past = Snapshot(self.network, self.head)
         rule = SelectionConfig(target="printed", quota=self.config.quota)
         self.herd = Herd(rule, self.memory, self.outputs, self.generator)

@@ -1,7 +1,5 @@
 """ER with a memory of examples that are new and yet can be learned."""
 
-from collections.abc import Sequence
-
 import torch
 from pydantic import Field, NonNegativeFloat, PositiveFloat
 from torch import Tensor, nn
@@ -45,16 +43,9 @@ class InfoGS(ER):
     Config = InfoGSConfig
     config: InfoGSConfig
 
-    def __init__(
-        self,
-        network: nn.Module,
-        config: InfoGSConfig | None = None,
-        *,
-        memory: int = 0,
-        classes: Sequence[int] = (),
-        seed: int = 0,
-    ) -> None:
-        super().__init__(network, config, memory=memory, classes=classes, seed=seed)
+    def set_up(self, seed: int) -> None:
+        """Nothing was replayed yet."""
+        super().set_up(seed)
         self._replayed = torch.zeros(0, dtype=torch.int64)  # slots, in this step
 
     def draw_replay(self) -> Tensor:

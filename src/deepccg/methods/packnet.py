@@ -75,17 +75,10 @@ class PackNet(NetworkLearner[PackNetConfig]):
 
     Config = PackNetConfig
 
-    def __init__(
-        self,
-        network: nn.Module,
-        config: PackNetConfig | None = None,
-        *,
-        memory: int = 0,
-        classes: Sequence[int] = (),
-        seed: int = 0,
-    ) -> None:
-        super().__init__(network, config, memory=memory, classes=classes, seed=seed)
-        self.packing = Packing(filter_layers(network))
+    def set_up(self, seed: int) -> None:
+        """Which filters belong to which task, and a head for each."""
+        super().set_up(seed)
+        self.packing = Packing(filter_layers(self.network))
         head = GrowingLinear(self.dim).to(self.device, self.dtype)
         self.heads = TaskHeads(head, make_generator(seed, "head"))
 

@@ -1,6 +1,5 @@
 """ProtoCL: Gaussian prototypes with a proper prior and class counts, derived from a coreset."""
 
-from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import torch
@@ -80,16 +79,9 @@ class ProtoCL(ConditionedLearner[ProtoCLConfig, Belief]):
 
     Config = ProtoCLConfig
 
-    def __init__(
-        self,
-        network: nn.Module,
-        config: ProtoCLConfig | None = None,
-        *,
-        memory: int = 0,
-        classes: Sequence[int] = (),
-        seed: int = 0,
-    ) -> None:
-        super().__init__(network, config, memory=memory, classes=classes, seed=seed)
+    def set_up(self, seed: int) -> None:
+        """The noise of the embedding, and the coreset's selection."""
+        super().set_up(seed)
         self.noise = Noise(self.dim, self.config.initial_noise).to(self.device, self.dtype)
         coreset = SelectionConfig(selector=self.config.selector, quota=self.config.quota)
         self.selection = Selection(coreset, self.memory, self.outputs, self.generator)

@@ -3,7 +3,7 @@
 from pydantic import Field, PositiveFloat
 
 from deepccg.core import Batch, Config, StepInfo
-from deepccg.methods.base import HeadLearner
+from deepccg.methods.head import HeadLearner
 from deepccg.methods.losses import Reduction, masked_cross_entropy, reduce
 from deepccg.methods.outputs import Mask
 
