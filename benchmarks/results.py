@@ -6,13 +6,14 @@ Nothing is computed here but means and standard errors: the numbers are those of
 Usage: python benchmarks/results.py
 """
 
-import json
+import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
+from statistics import mean, stdev
 
-from deepccg.records import Estimate, Evaluation, aggregate, find_runs, summary
+from deepccg.records import Estimate, Evaluation, aggregate, find_runs, paper_cell, summary
 from deepccg.report import percent, plot_accuracy_over_time, plot_comparison
 
 HERE = Path(__file__).parent
@@ -41,23 +42,6 @@ ABLATION = {
     ("deepccg-reservoir", "default"): "DeepCCG-reservoir",
     ("deepccg-standard-head", "default"): "DeepCCG-standardHead",
     ("er", "default"): "ER-reservoir",
-}
-PAPER_ROWS = {
-    "deepccg": "DeepCCG",
-    "deepccg-reservoir": "DeepCCG-reservoir",
-    "deepccg-standard-head": "DeepCCG-standardHead",
-    "ewc": "EWC",
-    "packnet": "PackNet",
-    "er": "ER-reservoir",
-    "agem": "A-GEM",
-    "entropy-ss": "EntropySS",
-    "gss": "GSS",
-    "er-ace": "ER-ACE",
-    "derpp": "DER++",
-    "esmer": "ESMER",
-    "icarl": "iCaRL",
-    "sgd": "SGD",
-    "multi-task": "Multi-Task",
 }
 CURVES = ("deepccg", "er", "sgd")  # scored after every task
 Key = tuple[str, str, str, str, str]  # data set, stream, scenario, method, preset
@@ -95,22 +79,18 @@ def also_serves(key: Key) -> list[Key]:
     return []
 
 
-def paper_number(key: Key, tables: dict) -> tuple[float, float] | None:
+def paper_number(key: Key) -> tuple[float, float] | None:
     """The paper's mean and standard error, in percent."""
     dataset, stream, scenario, method, _ = key
-    column = tables["columns"].index(f"{dataset}/{stream}")
-    rows = dict(tables["table1"][f"{scenario}-incremental"])
-    if scenario == "task":
-        rows |= tables["table2_ablation_task_incremental"]
-    row = rows.get(PAPER_ROWS.get(method))
-    return None if row is None else tuple(row[column])
+    cell = paper_cell(dataset, stream, scenario, method)
+    return cell and (round(100 * cell.mean, 6), round(100 * cell.standard_error, 6))
 
 
 def estimates(runs: dict[int, list[Evaluation]]) -> dict[str, Estimate | None]:
     return aggregate([summary(runs[seed]) for seed in sorted(runs)])
 
 
-def result_table(runs: Runs, dataset: str, stream: str, tables: dict) -> str:
+def result_table(runs: Runs, dataset: str, stream: str) -> str:
     """Both scenarios side by side, each from its own runs."""
     lines = [
         "| Method | Task-incremental | paper | Class-incremental | paper | seeds |",
@@ -120,7 +100,7 @@ def result_table(runs: Runs, dataset: str, stream: str, tables: dict) -> str:
         cells, seeds = [], []
         for scenario in ("task", "class"):
             key = (dataset, stream, scenario, method, preset)
-            paper = paper_number(key, tables)
+            paper = paper_number(key)
             ours = estimates(runs[key])[f"{scenario}_accuracy"] if key in runs else None
             cells += [percent(ours), f"{paper[0]:.1f} ± {paper[1]:.1f}" if paper else "-"]
             seeds.append(str(len(runs.get(key, {}))))
@@ -130,7 +110,7 @@ def result_table(runs: Runs, dataset: str, stream: str, tables: dict) -> str:
     return "\n".join(lines) if len(lines) > 2 else "Not run yet."
 
 
-def ablation_table(runs: Runs, dataset: str, tables: dict) -> str:
+def ablation_table(runs: Runs, dataset: str) -> str:
     """The paper's ablation, task-incremental, both streams side by side."""
     streams = ("shifting-window", "disjoint")
     lines = [
@@ -141,7 +121,7 @@ def ablation_table(runs: Runs, dataset: str, tables: dict) -> str:
         cells, seeds = [], []
         for stream in streams:
             key = (dataset, stream, "task", method, preset)
-            paper = paper_number(key, tables)
+            paper = paper_number(key)
             ours = estimates(runs[key])["task_accuracy"] if key in runs else None
             cells += [percent(ours), f"{paper[0]:.1f} ± {paper[1]:.1f}" if paper else "-"]
             seeds.append(str(len(runs.get(key, {}))))
@@ -150,30 +130,54 @@ def ablation_table(runs: Runs, dataset: str, tables: dict) -> str:
     return "\n".join(lines)
 
 
+def paired_with_er(runs: Runs, key: Key) -> list[float]:
+    """A method's accuracy minus ER's, in points, for each seed that both have."""
+    dataset, stream, scenario, *_ = key
+    ours, er = runs.get(key, {}), runs.get((dataset, stream, scenario, "er", "default"), {})
+    name = f"{scenario}_accuracy"
+    both = sorted(ours.keys() & er.keys())
+    return [100 * (summary(ours[seed])[name] - summary(er[seed])[name]) for seed in both]
+
+
+def paired_table(runs: Runs, dataset: str) -> str:
+    """Every method minus ER on the same seeds: most of the spread between seeds cancels."""
+    columns = [(stream, s) for stream in ("disjoint", "shifting-window") for s in ("task", "class")]
+    names = [f"{stream.replace('-', ' ')}, {scenario}" for stream, scenario in columns]
+    lines = [f"| Minus ER, paired | {' | '.join(names)} |", f"|---|{'---:|' * len(columns)}"]
+    for (method, preset), label in {**LABELS, **ABLATION}.items():
+        cells = []
+        for stream, scenario in columns:
+            differences = paired_with_er(runs, (dataset, stream, scenario, method, preset))
+            if len(differences) < 2 or (method == "packnet" and scenario == "class"):
+                cells.append("-")
+                continue
+            error = stdev(differences) / math.sqrt(len(differences))
+            cells.append(f"{mean(differences):+.1f} ± {error:.1f}")
+        if method != "er" and set(cells) != {"-"}:
+            lines.append(f"| {label} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def paired_leads(runs: Runs, dataset: str, stream: str) -> str:
     """DeepCCG's `default` minus ER on the same seeds."""
     parts = []
     for scenario in ("task", "class"):
-        ours = runs.get((dataset, stream, scenario, "deepccg", "default"), {})
-        er = runs.get((dataset, stream, scenario, "er", "default"), {})
-        seeds = sorted(ours.keys() & er.keys())
-        if not seeds:
+        leads = paired_with_er(runs, (dataset, stream, scenario, "deepccg", "default"))
+        if not leads:
             continue
-        name = f"{scenario}_accuracy"
-        leads = [100 * (summary(ours[s])[name] - summary(er[s])[name]) for s in seeds]
         each = ", ".join(f"{lead:+.1f}" for lead in leads)
         parts.append(f"{scenario}-incremental {sum(leads) / len(leads):+.1f} points ({each})")
     return f"Lead of `default` over ER on paired seeds: {'; '.join(parts)}." if parts else ""
 
 
-def cells_below(runs: Runs, dataset: str, tables: dict, margin: float = 3.0) -> str:
+def cells_below(runs: Runs, dataset: str, margin: float = 3.0) -> str:
     """Every cell whose mean is more than ``margin`` points below the paper's."""
     found = []
     for stream in ("disjoint", "shifting-window"):
         for scenario in ("task", "class"):
-            for (method, preset), label in LABELS.items():
+            for (method, preset), label in {**LABELS, **ABLATION}.items():
                 key = (dataset, stream, scenario, method, preset)
-                paper = paper_number(key, tables)
+                paper = paper_number(key)
                 ours = estimates(runs[key])[f"{scenario}_accuracy"] if key in runs else None
                 if paper and ours and 100 * ours.mean < paper[0] - margin:
                     gap = 100 * ours.mean - paper[0]
@@ -200,7 +204,7 @@ def forgetting_table(runs: Runs, dataset: str, stream: str) -> str:
     return "\n".join(lines)
 
 
-def draw(runs: Runs, tables: dict) -> None:
+def draw(runs: Runs) -> None:
     """The README's picture and the comparison with the paper."""
     curves = {}
     for (method, preset), label in LABELS.items():
@@ -216,7 +220,7 @@ def draw(runs: Runs, tables: dict) -> None:
         for (method, preset), label in LABELS.items():
             key = ("cifar10", stream, scenario, method, preset)
             if key in runs and (scenario == "task" or method != "packnet"):
-                paper = paper_number(key, tables)
+                paper = paper_number(key)
                 ours = estimates(runs[key])[f"{scenario}_accuracy"]
                 fractions = (paper[0] / 100, paper[1] / 100) if paper else None
                 rows[label.replace("`", "")] = (ours, fractions)
@@ -227,13 +231,13 @@ def draw(runs: Runs, tables: dict) -> None:
         )
 
 
-def numbers_of(method: str, runs: Runs, tables: dict) -> str:
+def numbers_of(method: str, runs: Runs) -> str:
     """One method's CIFAR-10 numbers beside the paper's, for its entry in docs/papers.md."""
     columns = [(s, c) for s in ("disjoint", "shifting-window") for c in ("task", "class")]
     ours, papers = [], []
     for stream, scenario in columns:
         key = ("cifar10", stream, scenario, method, "default")
-        paper = paper_number(key, tables)
+        paper = paper_number(key)
         found = estimates(runs[key])[f"{scenario}_accuracy"] if key in runs else None
         ours.append(percent(found))
         papers.append(f"{paper[0]:.1f} ± {paper[1]:.1f}" if paper else "-")
@@ -248,24 +252,25 @@ def numbers_of(method: str, runs: Runs, tables: dict) -> str:
     )
 
 
-def with_numbers(text: str, runs: Runs, tables: dict) -> str:
+def with_numbers(text: str, runs: Runs) -> str:
     """docs/papers.md with the numbers between its marks replaced."""
 
     def block(match: re.Match[str]) -> str:
-        return f"{match[1]}\n{numbers_of(match[2], runs, tables)}\n{match[3]}"
+        return f"{match[1]}\n{numbers_of(match[2], runs)}\n{match[3]}"
 
     marks = r"(<!-- numbers: (\S+) -->)\n(?:.*\n)*?(<!-- end of numbers -->)"
     return re.sub(marks, block, text)
 
 
-def filled(template: str, runs: Runs, tables: dict) -> str:
+def filled(template: str, runs: Runs) -> str:
     """The template with each {{table DATASET STREAM}}, {{leads ...}} and so on filled."""
     makers = {
-        "table": lambda d, s: result_table(runs, d, s, tables),
+        "table": lambda d, s: result_table(runs, d, s),
+        "paired": lambda d: paired_table(runs, d),
         "leads": lambda d, s: paired_leads(runs, d, s),
         "forgetting": lambda d, s: forgetting_table(runs, d, s),
-        "below": lambda d: cells_below(runs, d, tables),
-        "ablation": lambda d: ablation_table(runs, d, tables),
+        "below": lambda d: cells_below(runs, d),
+        "ablation": lambda d: ablation_table(runs, d),
     }
     lines: Iterable[str] = template.splitlines()
     return "\n".join(
@@ -278,12 +283,11 @@ def filled(template: str, runs: Runs, tables: dict) -> str:
 
 def main() -> None:
     runs = load_runs(HERE / "records")
-    tables = json.loads((HERE / "paper_tables.json").read_text(encoding="utf-8"))
     template = (HERE / "results.template.md").read_text(encoding="utf-8")
-    (DOCS / "results.md").write_text(filled(template, runs, tables) + "\n", encoding="utf-8")
+    (DOCS / "results.md").write_text(filled(template, runs) + "\n", encoding="utf-8")
     papers = (DOCS / "papers.md").read_text(encoding="utf-8")
-    (DOCS / "papers.md").write_text(with_numbers(papers, runs, tables), encoding="utf-8")
-    draw(runs, tables)
+    (DOCS / "papers.md").write_text(with_numbers(papers, runs), encoding="utf-8")
+    draw(runs)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from deepccg.records.checks import RecordError
 from deepccg.records.files import is_temporary, remove_temporaries, write_atomically
+from deepccg.records.intervals import Interval, Line, fit_line, mean_interval, paired_difference
 from deepccg.records.metrics import (
     Estimate,
     Mode,
@@ -16,6 +17,7 @@ from deepccg.records.metrics import (
     forgetting,
     summary,
 )
+from deepccg.records.paper import PAPER_NAMES, PaperTable, paper_cell, paper_tables, paper_value
 from deepccg.records.reader import (
     RunDirectory,
     append_record,
@@ -31,16 +33,24 @@ from deepccg.records.schema import (
     Training,
     record_from_json,
 )
-from deepccg.records.toml import parse_toml, read_toml
+from deepccg.records.shift import Shift, ShiftMeasure, ShiftScale, shift_points
+from deepccg.records.toml import dotted, parse_toml, read_toml
 
 __all__ = [
+    "PAPER_NAMES",
     "ClassScore",
     "Estimate",
     "Evaluation",
+    "Interval",
+    "Line",
     "Mode",
+    "PaperTable",
     "Record",
     "RecordError",
     "RunDirectory",
+    "Shift",
+    "ShiftMeasure",
+    "ShiftScale",
     "TaskScore",
     "Training",
     "accuracy_matrix",
@@ -51,16 +61,24 @@ __all__ = [
     "backward_transfer",
     "class_balanced_accuracy",
     "class_incremental_by_task",
+    "dotted",
     "estimate",
     "find_runs",
+    "fit_line",
     "forgetting",
     "is_temporary",
+    "mean_interval",
+    "paired_difference",
+    "paper_cell",
+    "paper_tables",
+    "paper_value",
     "parse_toml",
     "read_records",
     "read_toml",
     "record_from_json",
     "remove_temporaries",
     "rewind_records",
+    "shift_points",
     "summary",
     "write_atomically",
 ]
