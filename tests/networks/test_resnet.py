@@ -1,5 +1,7 @@
 """The paper's network: its size, its shapes, and that it never couples two examples."""
 
+from itertools import pairwise
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -8,7 +10,7 @@ from torch import nn
 
 from deepccg.core import InputError
 from deepccg.networks import GrowingLinear, NetworkConfig, SlimResNet18, as_float, build_network
-from deepccg.networks.resnet import instance_norm
+from deepccg.networks.resnet import InstanceNorm
 
 
 @pytest.fixture(scope="module")
@@ -83,13 +85,72 @@ def test_training_mode_equals_evaluation_mode_and_keeps_no_statistics(network):
 )
 def test_instance_norm_is_pytorchs(count, channels, side, affine, seed):
     generator = torch.Generator().manual_seed(seed)
-    ours, theirs = instance_norm(channels, affine), nn.InstanceNorm2d(channels, affine=affine)
+    ours, theirs = InstanceNorm(channels, affine), nn.InstanceNorm2d(channels, affine=affine)
     if affine:
         for parameter in ("weight", "bias"):
             value = torch.randn(channels, generator=generator)
             getattr(ours, parameter).data, getattr(theirs, parameter).data = value, value
     x = 3 * torch.randn(count, channels, side, side, generator=generator) + 2
     torch.testing.assert_close(ours(x), theirs(x), rtol=1e-4, atol=1e-5)
+
+
+class TextbookBlock(nn.Module):
+    """The block as one would write it down, with PyTorch's own instance normalisation."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
+        self.norm1 = nn.InstanceNorm2d(outputs, affine=True)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
+        self.norm2 = nn.InstanceNorm2d(outputs, affine=True)
+        self.shortcut: nn.Module = nn.Identity()
+        if stride != 1 or inputs != outputs:
+            self.shortcut = nn.Sequential(
+                nn.Conv2d(inputs, outputs, 1, stride, bias=False),
+                nn.InstanceNorm2d(outputs, affine=True),
+            )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = torch.relu(self.norm1(self.conv1(x)))
+        return torch.relu(self.norm2(self.conv2(hidden)) + self.shortcut(x))
+
+
+class TextbookResNet(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(
+            nn.Conv2d(3, width, 3, padding=1, bias=False), nn.InstanceNorm2d(width, affine=True)
+        )
+        widths = [width, width, 2 * width, 4 * width, 8 * width]
+        self.stages = nn.Sequential(
+            *(
+                TextbookBlock(inputs if first else outputs, outputs, 2 if first and stage else 1)
+                for stage, (inputs, outputs) in enumerate(pairwise(widths))
+                for first in (True, False)
+            )
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.stages(torch.relu(self.stem(x / 127.5 - 1))).mean(dim=(2, 3))
+
+
+@pytest.mark.parametrize("side", [16, 20])
+def test_outputs_and_gradients_are_those_of_the_network_as_one_would_write_it_down(side):
+    ours, theirs = SlimResNet18(width=4).double(), TextbookResNet(width=4).double()
+    generator = torch.Generator().manual_seed(1)
+    for parameter in ours.parameters():  # also the norms', which start at 1 and 0
+        parameter.data += 0.1 * torch.randn(parameter.shape, generator=generator)
+    theirs.load_state_dict(ours.state_dict())
+    x = images(5, side)
+    z, expected = ours(x), theirs(x.double())
+    torch.testing.assert_close(z, expected, rtol=1e-11, atol=1e-11)
+    weight = torch.randn(z.shape, generator=generator, dtype=torch.float64)
+    for own, other in zip(
+        torch.autograd.grad((z * weight).sum(), list(ours.parameters())),
+        torch.autograd.grad((expected * weight).sum(), list(theirs.parameters())),
+        strict=True,
+    ):
+        torch.testing.assert_close(own, other, rtol=1e-9, atol=1e-10)
 
 
 def test_bytes_and_the_equivalent_floats_agree(network):
@@ -115,4 +176,4 @@ def test_last_stage_has_more_than_one_pixel_at_the_smallest_side():
         maps = network.stages(network.stem(torch.zeros(1, 3, 16, 16)))
     assert maps.shape[2:] == (2, 2)
     one_pixel = torch.randn(4, 3, 1, 1, generator=torch.Generator().manual_seed(0))
-    assert not instance_norm(3, affine=False)(one_pixel).any()
+    assert not InstanceNorm(3, affine=False)(one_pixel).any()

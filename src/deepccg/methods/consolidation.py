@@ -21,6 +21,7 @@ class Consolidation:
         self.centre = [torch.zeros_like(p) for p in parameters.values()]  # c
         self.running = [torch.zeros_like(p) for p in parameters.values()]  # this task's squares
         self.examples = 0  # how many are in ``running``
+        self.changes = 0  # how often F or c became other numbers
 
     def grow(self, parameters: Sequence[Tensor]) -> None:
         """Have the shapes of ``parameters``."""
@@ -29,6 +30,7 @@ class Consolidation:
                 if tensor.shape != parameter.shape:
                     missing = parameter.new_zeros(len(parameter) - len(tensor), *tensor.shape[1:])
                     tensors[i] = torch.cat([tensor, missing.detach()])
+                    self.changes += 1
 
     def note(self, squares: Sequence[Tensor], examples: int) -> None:
         """Add squared gradients, summed over ``examples`` of the present task."""
@@ -47,6 +49,7 @@ class Consolidation:
             centre.lerp_(parameter.detach(), share)
             running.zero_()
         self.examples = 0
+        self.changes += 1
 
     def _tensors(self) -> dict[str, Tensor]:
         kinds = {"fisher": self.fisher, "centre": self.centre, "running": self.running}
@@ -81,3 +84,4 @@ class Consolidation:
             for kind in ("fisher", "centre", "running")
         )
         self.examples = int(state.meta["examples"])
+        self.changes += 1

@@ -1,12 +1,12 @@
 """Elastic weight consolidation that holds two vectors, however many tasks there were."""
 
 import math
-from collections.abc import Iterator, Sequence
-from typing import Literal
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
 
 import torch
 from pydantic import Field, NonNegativeFloat, PositiveFloat
-from torch import Tensor, nn
+from torch import Tensor
 
 from deepccg.core import Batch, Config, Diverged, Holdings, State, StateMismatch, StepInfo
 from deepccg.methods.consolidation import Consolidation
@@ -40,6 +40,24 @@ class EWCConfig(Config):
     )
 
 
+class Pull(NamedTuple):
+    """What every step of a task needs of the tasks before.
+
+    Args:
+        changes: How often the past had changed.
+        fisher: F of all parameters, in one vector.
+        centre: c, the same.
+        share: How far the proximal step goes to the centre, for each parameter.
+        stiff: Share of the parameters on which the explicit update would diverge.
+    """
+
+    changes: int
+    fisher: Tensor
+    centre: Tensor
+    share: list[Tensor]
+    stiff: float
+
+
 class EWC(HeadLearner[EWCConfig]):
     """EWC, fixed memory: each task's end becomes a quadratic penalty, and penalties are merged.
 
@@ -65,6 +83,7 @@ class EWC(HeadLearner[EWCConfig]):
         require_separable(self.network)
         super().set_up(seed)
         named = {"network": self.network, "head": self.head}
+        self._pull: Pull | None = None  # derived
         self.past = Consolidation(
             {
                 f"{part}.{name}": parameter
@@ -90,7 +109,7 @@ class EWC(HeadLearner[EWCConfig]):
         if self.config.update == "proximal":
             self.pull_to_centre()
         self.steps += 1
-        return StepInfo(total, extra={"penalty": penalty, "stiff": self.stiff_share()})
+        return StepInfo(total, extra={"penalty": penalty, "stiff": self.pull().stiff})
 
     def differentiate(self, x: Tensor, y: Tensor, mask: Tensor) -> tuple[list[Tensor], float]:
         """Gradients and value of the batch's cross entropy; notes the squares for the Fisher."""
@@ -107,8 +126,8 @@ class EWC(HeadLearner[EWCConfig]):
         return gradients, float(loss)
 
     def squares(self, each: Sequence[Tensor]) -> list[Tensor]:
-        """Sum over the examples of the squares of their gradients ``[B, *shape]``."""
-        return [gradients.square().sum(dim=0) for gradients in each]
+        """Sums over the examples of squared gradients ``[B, *shape]``; ``each`` is overwritten."""
+        return [gradients.square_().sum(dim=0) for gradients in each]
 
     def receive(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
         """As ``HeadLearner.receive``; new rows of the head are not pulled anywhere."""
@@ -122,43 +141,52 @@ class EWC(HeadLearner[EWCConfig]):
 
     def penalty(self) -> float:
         """The value lambda/2 sum_k F_k (theta_k - c_k)^2."""
-        parts = [
-            (fisher * (parameter.detach() - centre).square()).sum()
-            for parameter, fisher, centre in self._pulled()
-        ]
-        return self.config.strength / 2 * float(torch.stack(parts).sum())
+        pull = self.pull()
+        theta = torch.cat([parameter.detach().flatten() for parameter in self.trained()])
+        return self.config.strength / 2 * float(pull.fisher @ (theta - pull.centre).square_())
 
     def penalty_gradients(self) -> list[Tensor]:
         """The penalty's gradient, lambda F (theta - c)."""
+        past = zip(self.trained(), self.past.fisher, self.past.centre, strict=True)
         return [
             self.config.strength * fisher * (parameter.detach() - centre)
-            for parameter, fisher, centre in self._pulled()
+            for parameter, fisher, centre in past
         ]
 
     def pull_to_centre(self) -> None:
         """The proximal step; where F is 0 nothing moves."""
-        rate = self.config.lr * self.config.strength
-        for parameter, fisher, centre in self._pulled():
-            parameter.detach().lerp_(centre, rate * fisher / (1 + rate * fisher))
+        way = zip(self.trained(), self.past.centre, self.pull().share, strict=True)
+        for parameter, centre, share in way:
+            parameter.detach().lerp_(centre, share)
 
-    def stiff_share(self) -> float:
-        """Share of the parameters on which the explicit update would diverge."""
-        rate = self.config.lr * self.config.strength
-        stiff = [(rate * fisher > 2).sum() for fisher in self.past.fisher]
-        return float(torch.stack(stiff).sum()) / sum(f.numel() for f in self.past.fisher)
-
-    def _pulled(self) -> Iterator[tuple[nn.Parameter, Tensor, Tensor]]:
-        return zip(self.trained(), self.past.fisher, self.past.centre, strict=True)
+    def pull(self) -> Pull:
+        """What follows from the finished tasks; they change at the end of a task only."""
+        if self._pull is None or self._pull.changes != self.past.changes:
+            rate = self.config.lr * self.config.strength
+            fisher, centre = (
+                torch.cat([tensor.flatten() for tensor in tensors])
+                for tensors in (self.past.fisher, self.past.centre)
+            )
+            self._pull = Pull(
+                changes=self.past.changes,
+                fisher=fisher,
+                centre=centre,
+                share=[rate * f / (1 + rate * f) for f in self.past.fisher],
+                stiff=float((rate * fisher > 2).double().mean()),
+            )
+        return self._pull
 
     def parts(self) -> dict[str, Part]:
         """Also the penalty and the task's running Fisher."""
         return {**super().parts(), "past": self.past}
 
     def holdings(self) -> Holdings:
-        """Two vectors of the past, and the running Fisher of the present."""
+        """Two vectors of the past, the running Fisher of the present, and what steps need."""
         held = super().holdings()
         sizes = sum(f.numel() * f.element_size() for f in self.past.fisher)
-        return Holdings(held.examples, {**held.bytes, "fisher": 2 * sizes, "centre": sizes})
+        # What ``pull`` keeps counts before the first step, too: a resumed run tells the same.
+        kinds = {"fisher": 2 * sizes, "centre": sizes, "derived": 3 * sizes}
+        return Holdings(held.examples, {**held.bytes, **kinds})
 
     def _matching_parts(self, state: State) -> dict[str, State]:
         found = super()._matching_parts(state)

@@ -79,7 +79,7 @@ class GSS(ER):
         )
         products = torch.zeros(len(labels), len(labels), dtype=self.dtype, device=self.device)
         for gradient in gradients:
-            flat = gradient.flatten(1)
+            flat = _in_memory_order(gradient).flatten(1)
             products.addmm_(flat, flat.T)
         return products
 
@@ -107,3 +107,9 @@ class GSS(ER):
         slot = torch.multinomial(stored.cpu(), 1, generator=self.generator).to(stored.device)
         chance = stored[slot] / (stored[slot] + score)
         return slot[torch.rand(1, generator=self.generator).to(chance) < chance]
+
+
+def _in_memory_order(gradient: Tensor) -> Tensor:
+    """The axes behind the first, ordered so that flattening them copies nothing."""
+    order = sorted(range(1, gradient.ndim), key=gradient.stride().__getitem__, reverse=True)
+    return gradient.permute(0, *order)

@@ -1,6 +1,7 @@
 """From a configuration and an input shape to a seeded network."""
 
 import math
+import warnings
 from collections.abc import Sequence
 from typing import Literal
 
@@ -10,6 +11,7 @@ from torch import nn
 
 from deepccg.core import Config, InputError, derive_seed
 from deepccg.networks.mlp import MLP, Flat
+from deepccg.networks.native import why_not
 from deepccg.networks.resnet import SlimResNet18
 
 MOST_PARAMETERS = 10**9
@@ -53,29 +55,61 @@ class Remapped(nn.Module):
         return mapped
 
 
-def build_network(config: NetworkConfig, shape: Sequence[int], seed: int) -> nn.Module:
+def build_network(
+    config: NetworkConfig, shape: Sequence[int], seed: int, native: bool = False
+) -> nn.Module:
     """A network for inputs of ``shape`` (without the batch axis), initialised from ``seed``.
 
     The same seed gives every method the same initial weights, and the global generator is left
     as it was.
+
+    Args:
+        config: Which network.
+        shape: Of one input.
+        seed: For the initial weights.
+        native: Use compiled kernels, where the network and this machine have them; the result
+            differs in rounding only.
     """
-    images = len(shape) == 3
-    large = images and min(shape[1:]) >= SlimResNet18.SMALLEST_SIDE
-    kind = config.kind if config.kind != "auto" else ("resnet18" if large else "mlp")
-    if kind == "resnet18" and not large:
+    kind = network_kind(config, shape)
+    if kind == "resnet18" and not _large(shape):
         raise InputError(
             f"network.kind=resnet18 needs images of at least {SlimResNet18.SMALLEST_SIDE} pixels "
             f"a side, this data is {list(shape)}; use --set network.kind=mlp"
         )
     _check_size(config, kind, shape)
+    if native and (missing := why_not()) is not None:
+        warnings.warn(
+            f"{missing}: PyTorch's own operations are used, which are slower and differ in the "
+            f"last digits",
+            stacklevel=2,
+        )
+        native = False
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed(seed, "network"))
-        return _built(config, kind, shape)
+        return _built(config, kind, shape, native)
 
 
-def _built(config: NetworkConfig, kind: str, shape: Sequence[int]) -> nn.Module:
+def network_kind(config: NetworkConfig, shape: Sequence[int]) -> str:
+    """Which network a configuration means for inputs of ``shape``."""
+    if config.kind != "auto":
+        return config.kind
+    return "resnet18" if _large(shape) else "mlp"
+
+
+def gains_from_native(config: NetworkConfig, shape: Sequence[int]) -> bool:
+    """Whether compiled kernels would be used, here and for this network."""
+    return network_kind(config, shape) == "resnet18" and why_not() is None
+
+
+def _large(shape: Sequence[int]) -> bool:
+    return len(shape) == 3 and min(shape[1:]) >= SlimResNet18.SMALLEST_SIDE
+
+
+def _built(
+    config: NetworkConfig, kind: str, shape: Sequence[int], native: bool = False
+) -> nn.Module:
     if kind == "resnet18":
-        network: nn.Module = SlimResNet18(shape[0], config.width, config.affine)
+        network: nn.Module = SlimResNet18(shape[0], config.width, config.affine, native)
     elif kind == "mlp":
         network = MLP(math.prod(shape), config.layers)
     else:
