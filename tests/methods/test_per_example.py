@@ -7,12 +7,53 @@ from torch import nn
 from deepccg.core import InputError
 from deepccg.methods.losses import masked_cross_entropy
 from deepccg.methods.per_example import per_example_gradients
-from deepccg.networks import MLP, SlimResNet18
+from deepccg.networks import MLP, InstanceNorm, NetworkConfig, SlimResNet18, build_network
+from deepccg.networks.native import why_not
+
+
+class Odd(nn.Module):
+    """Every way of using layers that the usual networks do not show."""
+
+    dim = 3
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, (3, 2), stride=(2, 3), padding=(0, 1))
+        self.groups = nn.GroupNorm(2, 4)
+        self.shared = nn.Conv2d(4, 4, 1)
+        self.tokens = nn.Linear(6, 2)
+        self.norm = nn.LayerNorm((4, 2))
+        self.frozen = nn.Linear(2, 2).requires_grad_(False)
+        self.unused = nn.Linear(2, 2)
+        self.last = nn.Linear(8, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.groups(self.conv(x.to(self.last.weight.dtype) / 255)).relu_()
+        x = self.shared(torch.tanh(self.shared(x)))
+        x = self.frozen(self.norm(self.tokens(x.mean(dim=2))).relu_())
+        return self.last(x.flatten(1))
+
+
+class Scaled(nn.Module):
+    """With a parameter that belongs to no layer known."""
+
+    dim = 5
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3 * 16 * 16, 5)
+        self.scale = nn.Parameter(torch.tensor(0.3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(self.scale * self.layer(x.to(self.scale.dtype).flatten(1) / 255))
+
 
 NETWORKS = {
     "mlp": lambda: MLP(3 * 16 * 16, (7, 5)),
     "resnet": lambda: SlimResNet18(width=2),
     "fixed norms": lambda: SlimResNet18(width=2, affine=False),
+    "odd": Odd,
+    "scaled": Scaled,
 }
 
 
@@ -35,12 +76,26 @@ def test_each_gradient_is_that_of_its_example_alone(name):
         one = slice(i, i + 1)
         loss = masked_cross_entropy(nn.Sequential(*modules)(x[one]), y[one], mask[one])[0]
         torch.testing.assert_close(losses[i], loss.detach())
-        expected = torch.autograd.grad(loss, trained)
+        expected = torch.autograd.grad(loss, trained, allow_unused=True, materialize_grads=True)
         for ours, theirs in zip(gradients, expected, strict=True):
             torch.testing.assert_close(ours[i], theirs, rtol=1e-8, atol=1e-10)
     mean = masked_cross_entropy(nn.Sequential(*modules)(x), y, mask).mean()
-    for ours, theirs in zip(gradients, torch.autograd.grad(mean, trained), strict=True):
+    expected = torch.autograd.grad(mean, trained, allow_unused=True, materialize_grads=True)
+    for ours, theirs in zip(gradients, expected, strict=True):
         torch.testing.assert_close(ours.mean(dim=0), theirs, rtol=1e-8, atol=1e-10)
+
+
+def test_with_compiled_norms_in_single_precision():
+    network = build_network(NetworkConfig(width=2), (3, 16, 16), 0)
+    modules, x, y, mask = problem(network)
+    exact, _ = per_example_gradients(modules, x, y, mask)
+    norms = [layer for layer in network.modules() if isinstance(layer, InstanceNorm)]
+    for norm in norms:
+        norm.native = why_not() is None
+    gradients, _ = per_example_gradients([m.float() for m in modules], x, y, mask)
+    for ours, theirs in zip(gradients, exact, strict=True):
+        size = float(theirs.abs().max())
+        torch.testing.assert_close(ours.double(), theirs, rtol=1e-3, atol=1e-4 * size)
 
 
 def test_nothing_is_left_behind():

@@ -10,10 +10,13 @@ from deepccg.gaussian.conjugate import (
     log_prototype_predictive,
     update_prototypes,
 )
+from deepccg.gaussian.drift import Moved, moved_embeddings
+from deepccg.gaussian.lasso import LassoConfig, lasso_gradient, lasso_selection
 from deepccg.gaussian.posterior import (
     Posterior,
     Variance,
     class_posterior,
+    discounted,
     fitted_scale,
     kl_divergence,
     leave_one_out_distances,
@@ -23,10 +26,7 @@ from deepccg.gaussian.posterior import (
 )
 from deepccg.gaussian.selection import (
     Candidates,
-    LassoConfig,
     greedy_selection,
-    lasso_gradient,
-    lasso_selection,
     selection_objective,
     swap_selection,
     target_mean,
@@ -35,10 +35,12 @@ from deepccg.gaussian.selection import (
 __all__ = [
     "Candidates",
     "LassoConfig",
+    "Moved",
     "Posterior",
     "Prototypes",
     "Variance",
     "class_posterior",
+    "discounted",
     "fitted_scale",
     "greedy_selection",
     "kl_divergence",
@@ -49,6 +51,7 @@ __all__ = [
     "log_conditional_marginal_likelihood",
     "log_predictive_density",
     "log_prototype_predictive",
+    "moved_embeddings",
     "selection_objective",
     "squared_distances",
     "swap_selection",

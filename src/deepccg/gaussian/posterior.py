@@ -43,6 +43,19 @@ def class_posterior(z: Tensor, y: Tensor, n_classes: int) -> Posterior:
     return Posterior(mean=total / count.clamp(min=1)[:, None], count=count)  # Eq. 7
 
 
+def discounted(posterior: Posterior, error: Tensor) -> Posterior:
+    """The posterior when its means are known up to a further variance ``error [C]`` per dimension.
+
+    N(mean, I/n) blurred by e is N(mean, I/n') with 1/n' = 1/n + e: the mean is worth fewer
+    examples. A class without evidence stays without.
+
+    >>> discounted(Posterior(torch.zeros(2, 1), torch.tensor([4.0, 0.0])), torch.full((2,), 0.25))
+    Posterior(mean=tensor([[0.],
+            [0.]]), count=tensor([2., 0.]))
+    """
+    return Posterior(posterior.mean, posterior.count / (1 + posterior.count * error))
+
+
 def squared_distances(z: Tensor, mean: Tensor) -> Tensor:
     """``|z_b - mean_c|^2`` as ``[B, C]``.
 
@@ -84,7 +97,7 @@ def log_predictive_density(
 
     Args:
         distance: Squared distances ``[B, C]``.
-        count: ``[C]`` or ``[B, C]``.
+        count: How many examples each mean is worth, ``[C]`` or ``[B, C]``.
         mask: Allowed classes ``[B, C]``.
         dim: D.
         variance: ``shared`` or ``per-class``.
@@ -95,7 +108,8 @@ def log_predictive_density(
         weight = known.to(distance.dtype)
         total = (weight * count).sum(dim=1, keepdim=True)
         count = total / weight.sum(dim=1, keepdim=True).clamp(min=1)
-    spread = 1 + 1 / count.clamp(min=1)  # 1 + 1/n; classes without examples are masked below
+    evidence = torch.where(count > 0, count, torch.ones_like(count))  # the others are masked below
+    spread = 1 + 1 / evidence
     density = -distance / (2 * spread) - 0.5 * dim * torch.log(2 * math.pi * spread)
     return density.masked_fill(~known, -math.inf)
 

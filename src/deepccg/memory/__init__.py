@@ -9,6 +9,7 @@ from deepccg.memory.policies import (
     quotas_by_arrival,
     reservoir_slots,
 )
+from deepccg.memory.ranks import rank_within
 from deepccg.memory.reselect import CandidateIndex, candidates_of
 from deepccg.memory.ring import write_rings
 from deepccg.memory.store import MemoryStore
@@ -24,6 +25,7 @@ __all__ = [
     "herding_places",
     "offer_to_reservoir",
     "quotas_by_arrival",
+    "rank_within",
     "reservoir_slots",
     "write_rings",
 ]

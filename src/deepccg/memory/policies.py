@@ -71,7 +71,8 @@ def quotas_by_arrival(total: int, arrival: Sequence[int], n_columns: int, n_shar
     [3, 0, 3, 0]
     """
     quotas = torch.zeros(n_columns, dtype=torch.int64)
-    quotas[list(arrival)] = torch.tensor(class_quotas(total, n_sharing)[: len(arrival)])
+    came = torch.tensor(arrival, dtype=torch.int64)
+    quotas[came] = torch.tensor(class_quotas(total, n_sharing)[: len(came)], dtype=torch.int64)
     return quotas
 
 

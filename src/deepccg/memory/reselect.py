@@ -25,15 +25,33 @@ class CandidateIndex:
     real: Tensor
     stored: Tensor
 
-    def apply(self, keep: Tensor, store: MemoryStore, x: Tensor, y: Tensor, task: Tensor) -> None:
-        """Make the store hold what ``keep [K, N]`` says of these classes; others stay."""
+    def apply(
+        self,
+        keep: Tensor,
+        store: MemoryStore,
+        x: Tensor,
+        y: Tensor,
+        task: Tensor,
+        **extras: Tensor,
+    ) -> None:
+        """Make the store hold what ``keep [K, N]`` says of these classes; others stay.
+
+        Args:
+            keep: Which candidates are to be in the store.
+            store: Where they are, or go to.
+            x: The batch ``[B, ...]``.
+            y: Its class columns ``[B]``.
+            task: Its task rows ``[B]``.
+            **extras: Its further columns ``[B, ...]``.
+        """
+        batch = {"x": x, "y": y, "task": task, **extras}
         freed = self.position[self.stored & ~keep]
         entering = self.position[self.real & ~self.stored & keep] - store.size
         reused = min(len(freed), len(entering))
         first, rest = entering[:reused], entering[reused:]
-        store.write(freed[:reused], x[first], y[first], task[first])
+        store.write(freed[:reused], **{name: column[first] for name, column in batch.items()})
         if len(rest):
-            store.append(x[rest], y[rest], task[rest])
+            store.append(**{name: column[rest] for name, column in batch.items()})
         elif len(freed) > reused:
             store.remove(freed[reused:])
 

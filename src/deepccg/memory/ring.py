@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from deepccg.memory.ranks import rank_within
 from deepccg.memory.store import MemoryStore
 
 
@@ -18,13 +19,7 @@ def newest_of_each_class(y: Tensor, arrived: Tensor, quota: Tensor) -> Tensor:
     >>> newest_of_each_class(y, arrived, torch.tensor([2, 1])).tolist()
     [True, False, True, True]
     """
-    newest_first = arrived.argsort(descending=True)
-    by_class = newest_first[y[newest_first].argsort(stable=True)]
-    counts = torch.bincount(y, minlength=len(quota))
-    begins = counts.cumsum(0) - counts  # of each class in ``by_class``
-    rank = torch.empty_like(y)
-    rank[by_class] = torch.arange(len(y), device=y.device) - begins[y[by_class]]
-    return rank < quota[y]
+    return rank_within(y, -arrived) < quota[y]
 
 
 def write_rings(

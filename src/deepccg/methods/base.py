@@ -3,7 +3,7 @@
 import math
 import warnings
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Generic, TypeVar, cast
 
 import torch
@@ -76,6 +76,7 @@ class NetworkLearner(Learner, Generic[ConfigT]):
         parameter = next(network.parameters(), torch.empty(0))
         self.device, self.dtype = parameter.device, parameter.dtype
         self.steps = 0
+        self._parameters: tuple[list[int], list[nn.Parameter]] | None = None
         self.set_up(seed)
 
     def set_up(self, seed: int) -> None:
@@ -147,15 +148,21 @@ class NetworkLearner(Learner, Generic[ConfigT]):
 
     def embed(self, x: Tensor) -> Tensor:
         """Embeddings without gradient, ``[B, D]``."""
-        self.network.eval()
+        if self.network.training:
+            self.network.eval()
         with torch.no_grad():
             chunks = [self.network(chunk) for chunk in torch.split(x, CHUNK)]
         return torch.cat(chunks) if chunks else x.new_zeros(0, dtype=self.dtype)
 
     def trained(self) -> list[nn.Parameter]:
         """Every parameter the optimiser moves, in a fixed order."""
-        parameters = (p for module in self.modules() for p in module.parameters())
-        return [parameter for parameter in parameters if parameter.requires_grad]
+        modules = self.modules()
+        # Walking a network for its parameters is a hundredth of a step. They stay the same
+        # objects but for those that grow, which are a module's own.
+        own = [id(p) for module in modules for p in module.parameters(recurse=False)]
+        if self._parameters is None or self._parameters[0] != own:
+            self._parameters = own, [p for module in modules for p in module.parameters()]
+        return [parameter for parameter in self._parameters[1] if parameter.requires_grad]
 
     def descend(self, loss: Tensor, lr: float) -> float:
         """One plain SGD step on everything that is trained; returns the loss."""
@@ -200,35 +207,61 @@ class NetworkLearner(Learner, Generic[ConfigT]):
     @torch.no_grad()
     def predict_logits_each(self, x: Tensor, tasks: Sequence[Task | None]) -> list[Tensor]:
         """``predict_logits`` under several tasks; ``x`` is embedded once."""
-        seen = self.outputs.seen > 0
-        if None in tasks and not bool(seen.any()):
-            raise InputError("nothing was learned yet: there is no class to predict")
         x = self.checked(x, "x")
-        scores = self.scores(x) if bool(seen.any()) else None
+        scores = self.scores(x) if bool((self.outputs.seen > 0).any()) else None
         return [self._logits_under(task, scores, len(x)) for task in tasks]
 
-    def _logits_under(self, task: Task | None, scores: Tensor | None, length: int) -> Tensor:
-        columns = self.columns(task)
-        allowed = self._allowed_columns(task)
-        logits = torch.full((length, len(columns)), -math.inf, device=self.device)
-        seen = task is None or bool(self.outputs.columns_of(task))
-        if scores is not None and seen:
-            mask = torch.zeros(len(self.outputs), dtype=torch.bool, device=self.device)
-            mask[allowed] = True
-            logits = logits.to(scores.dtype)
-            logits[:, : len(self.outputs)] = self.masked(scores, mask)
-        unknown = torch.isinf(logits).all(dim=1)
-        logits[unknown.nonzero(), torch.tensor(allowed, device=self.device)] = 0.0
+    def representation(self, x: Tensor, task: Task | None = None) -> Tensor:
+        """See ``Learner``: the network's embeddings, whatever the task."""
+        del task
+        return self.embed(self.checked(x, "x"))
+
+    @torch.no_grad()
+    def classifier(self, task: Task | None = None) -> Callable[[Tensor], Tensor]:
+        """See ``Learner``."""
+        known, columns = len(self.outputs), self.columns(task)
+        possible, allowed = self._seen_under(task), self._allowed_columns(task)
+        frozen = self.frozen(possible, task)
+
+        def logits(z: Tensor) -> Tensor:
+            scores = z.new_full((len(z), len(columns)), -math.inf)
+            scores[:, :known] = frozen(z)
+            return _uniform_where_unknown(scores, allowed)
+
         return logits
+
+    def frozen(self, mask: Tensor, task: Task | None) -> Callable[[Tensor], Tensor]:
+        """From embeddings to ``masked(scores, mask)``, ``[B, D] -> [B, C]``, as of now for ever.
+
+        A subclass that does not say how cannot have its representation shift recorded.
+        """
+        del mask
+        return super().classifier(task)
+
+    def _logits_under(self, task: Task | None, scores: Tensor | None, length: int) -> Tensor:
+        logits = torch.full((length, len(self.columns(task))), -math.inf, device=self.device)
+        if scores is not None:
+            logits = logits.to(scores.dtype)
+            logits[:, : len(self.outputs)] = self.masked(scores, self._seen_under(task))
+        return _uniform_where_unknown(logits, self._allowed_columns(task))
+
+    def _seen_under(self, task: Task | None) -> Tensor:
+        """Which outputs are of classes that were seen and that the task allows, ``[C]``."""
+        mask = self.outputs.seen > 0
+        if task is not None:
+            mask = torch.zeros_like(mask)
+            mask[self.outputs.columns_of(task)] = True
+        return mask.to(self.device)
 
     def _allowed_columns(self, task: Task | None) -> list[int]:
         if task is None:
-            return self.outputs.seen.nonzero().flatten().tolist()
-        seen = self.outputs.columns_of(task)
-        if seen:
+            seen = self.outputs.seen.nonzero().flatten().tolist()
+            if not seen:
+                raise InputError("nothing was learned yet: there is no class to predict")
             return seen
         columns = self.columns(task)
-        return [columns.index(label) for label in task.classes]
+        unseen = [columns.index(label) for label in task.classes]
+        return self.outputs.columns_of(task) or unseen
 
     def state_dict(self) -> State:
         """See ``Learner``."""
@@ -270,6 +303,11 @@ class NetworkLearner(Learner, Generic[ConfigT]):
         """The method's fields as JSON values."""
         return self.config.model_dump(mode="json")
 
+    def _same_fields(self, saved: object) -> bool:
+        """Whether a state has this learner's fields; one it lacks, being older, had its default."""
+        defaults = self.Config().model_dump(mode="json")
+        return isinstance(saved, dict) and {**defaults, **saved} == self.config_dict()
+
     def _matching_parts(self, state: State) -> dict[str, State]:
         """The state of each part, after all of them found theirs in order."""
         meta = state.meta
@@ -292,6 +330,13 @@ class NetworkLearner(Learner, Generic[ConfigT]):
             part.check(found[name])
         extras = self.extra_columns(len(found["outputs"].meta["classes"]))
         check_stored(found, self.dtype, extras)
-        if meta.get("config") != self.config_dict():
+        if not self._same_fields(meta.get("config")):
             warnings.warn("the state was saved with other method fields", stacklevel=3)
         return found
+
+
+def _uniform_where_unknown(logits: Tensor, allowed: list[int]) -> Tensor:
+    """Rows ``[C]`` that say nothing of any class become 0 for the ``allowed`` ones."""
+    unknown = torch.isinf(logits).all(dim=1)
+    logits[unknown.nonzero(), torch.tensor(allowed, device=logits.device)] = 0.0
+    return logits

@@ -1,45 +1,34 @@
 """One step of a method whose classifier is derived from memory and never learned."""
 
 from abc import abstractmethod
-from typing import Generic, Literal, TypeVar
+from collections.abc import Callable
+from typing import Generic, NamedTuple, TypeVar
 
 import torch
 import torch.nn.functional as F
-from pydantic import Field, NonNegativeInt, PositiveFloat
 from torch import Tensor
 
-from deepccg.core import Batch, Config, Diverged, State, StepInfo
+from deepccg.core import Batch, Diverged, State, StepInfo, Task
 from deepccg.gaussian import log_conditional_marginal_likelihood
 from deepccg.methods.base import NetworkLearner
-from deepccg.methods.losses import Reduction, reduce
-from deepccg.methods.outputs import Mask
+from deepccg.methods.conditioned_config import ConditionedConfig
+from deepccg.methods.losses import reduce
 from deepccg.methods.replay import draw_balanced, draw_uniform, give_back
+from deepccg.methods.selection import Embedded
 
 
-class ConditionedConfig(Config):
-    """Fields of every method that conditions on memory."""
+class Conditioning(NamedTuple):
+    """What a step knows of the stored examples it is conditioned on.
 
-    lr: PositiveFloat = Field(0.1, description="step size of the embedding")
-    replay: NonNegativeInt = Field(10, description="stored examples replayed per step, r")
-    replay_draw: Literal["half", "literal"] = Field(
-        "half",
-        description="half: at most half of memory, and a class is never drawn entirely; "
-        "literal: r examples whatever is left to condition on",
-    )
-    replay_sampling: Literal["uniform", "balanced"] = Field(
-        "uniform", description="every stored example, or every stored class, equally likely"
-    )
-    reduction: Reduction = Field(
-        "mean", description="over the terms of a step: mean, or sum as printed"
-    )
-    train_mask: Mask = Field(
-        "task", description="classes an incoming example is compared with: task, seen or all"
-    )
-    replay_mask: Mask = Field(
-        "seen", description="classes a replayed example is compared with: its own task, seen or all"
-    )
-    normalise: bool = Field(False, description="embeddings of unit length before scaling")
-    mean_gradient: bool = Field(False, description="gradient also through the memory's means")
+    Args:
+        z: Embeddings ``[n, D]``, with gradient only under ``mean_gradient``.
+        known: Which come from the present network; the others are estimates, ``[n]``.
+        error: Squared error of each class's mean because of the estimates, ``[C]``.
+    """
+
+    z: Tensor
+    known: Tensor
+    error: Tensor | None = None
 
 
 ConfigT = TypeVar("ConfigT", bound=ConditionedConfig)
@@ -79,17 +68,21 @@ class ConditionedLearner(NetworkLearner[ConfigT], Generic[ConfigT, BeliefT]):
         """Log density ``[B, C]`` up to a constant per row; -inf where ``mask [B, C]`` forbids."""
 
     @abstractmethod
-    def remember(self, x: Tensor, y: Tensor, rows: Tensor, z: Tensor, belief: BeliefT) -> None:
+    def remember(self, x: Tensor, y: Tensor, rows: Tensor, z: Embedded, belief: BeliefT) -> None:
         """Offer the batch to memory.
 
         Args:
             x: The batch ``[B, ...]``.
             y: Its class columns ``[B]``.
             rows: Its task rows ``[B]``.
-            z: Embeddings from before the step, ``[M + B, D]``: stored examples, then the batch.
-                Rows of classes that were not needed hold nothing.
+            z: Embeddings from before the step, of the batch and of what was needed of memory.
             belief: What the step was conditioned on.
         """
+
+    def blurred(self, belief: BeliefT, error: Tensor) -> BeliefT:
+        """The belief, if class means are known up to a squared error ``[C]``."""
+        del error
+        return belief
 
     def tell(self, belief: BeliefT) -> dict[str, float]:
         """Further scalars of a step."""
@@ -107,32 +100,34 @@ class ConditionedLearner(NetworkLearner[ConfigT], Generic[ConfigT, BeliefT]):
         drawn = self.draw_replay()
         replay = drawn if self.config.replay_draw == "literal" else give_back(drawn, self.memory.y)
         mask = self._mask(rows, replay)
-        rest = self._slots_needed(mask, y, self.giving_up(), replay)
-        fresh, z_rest = self._embed_step(x, replay, rest)
+        over = self.giving_up()
+        rest = self._slots_needed(mask, y, over, replay)
+        fresh, given = self.embed_step(x, replay, rest, torch.cat([y, y.new_tensor(over)]))
         if not bool(torch.isfinite(fresh).all()):
             raise Diverged(f"embeddings are not finite at step {self.steps + 1}: try a smaller lr")
         classes = torch.cat([y, self.memory.y[replay]])
-        belief = self.condition(z_rest, self.memory.y[rest], classes)
+        belief = self.condition(given.z, self.memory.y[rest], classes)
+        if given.error is not None:
+            belief = self.blurred(belief, given.error)
         terms, _ = log_conditional_marginal_likelihood(
             self.step_density(fresh, y, belief, mask), classes
         )
         loss = -reduce(terms, self.config.reduction) if len(terms) else None
         value = 0.0 if loss is None else self.descend(loss, self.config.lr)
-        z = fresh.new_empty(self.memory.size + len(y), self.dim)
-        z[rest], z[replay] = z_rest.detach(), fresh[len(y) :].detach()
-        z[self.memory.size :] = fresh[: len(y)].detach()
-        self.remember(x, y, rows, z, belief)
+        self.remember(x, y, rows, _embedded(rest, given, replay, fresh.detach()), belief)
         self.steps += 1
         extra = {"terms": len(terms), "returned": len(drawn) - len(replay), **self.tell(belief)}
         return StepInfo(loss=value, replayed=len(replay), extra=extra)
 
     def draw_replay(self) -> Tensor:
-        """Slots of R; at most half of the memory, so that something is left to condition on."""
-        count = self.config.replay
-        if self.config.replay_draw == "half":
-            count = min(count, self.memory.size // 2)
+        """Slots of R."""
         draw = draw_uniform if self.config.replay_sampling == "uniform" else draw_balanced
-        return draw(self.memory.y, count, self.generator)
+        return draw(self.memory.y, self.replay_size(), self.generator)
+
+    def replay_size(self) -> int:
+        """How many to draw; at most half of memory, so that something is left to condition on."""
+        literal = self.config.replay_draw == "literal"
+        return self.config.replay if literal else min(self.config.replay, self.memory.size // 2)
 
     def step_density(self, z: Tensor, y: Tensor, belief: BeliefT, mask: Tensor) -> Tensor:
         """Log densities ``[B + R, C]`` of what is stepped on; the first are the batch's, ``y``."""
@@ -153,16 +148,27 @@ class ConditionedLearner(NetworkLearner[ConfigT], Generic[ConfigT, BeliefT]):
         wanted[replay] = False
         return wanted.nonzero().flatten()
 
-    def _embed_step(self, x: Tensor, replay: Tensor, rest: Tensor) -> tuple[Tensor, Tensor]:
-        """Embeddings of batch and replay with gradient, and of ``rest``, by default without."""
+    def embed_step(
+        self, x: Tensor, replay: Tensor, rest: Tensor, changing: Tensor
+    ) -> tuple[Tensor, Conditioning]:
+        """Embeddings of batch and replay with gradient, and of ``rest``, by default without.
+
+        Args:
+            x: The batch ``[B, ...]``.
+            replay: Slots of R.
+            rest: Slots to condition on.
+            changing: Class columns whose memory may change in this step.
+        """
+        del changing
+        everything = torch.ones_like(rest, dtype=torch.bool)
         stepped = torch.cat([x, self.memory.x[replay]]) if len(replay) else x
         if self.config.mean_gradient and len(rest):
             self.network.train()
             z = self._shape(self.network(torch.cat([stepped, self.memory.x[rest]])))
-            return z[: len(stepped)], z[len(stepped) :]
-        conditioning = self._embed_stored(rest)
+            return z[: len(stepped)], Conditioning(z[len(stepped) :], everything)
+        given = Conditioning(self._embed_stored(rest), everything)
         self.network.train()
-        return self._shape(self.network(stepped)), conditioning
+        return self._shape(self.network(stepped)), given
 
     def _embed_stored(self, slots: Tensor) -> Tensor:
         if len(slots) == 0:
@@ -187,12 +193,40 @@ class ConditionedLearner(NetworkLearner[ConfigT], Generic[ConfigT, BeliefT]):
     def belief(self) -> BeliefT:
         """What follows from all of memory under the present network."""
         if self._belief is None:
-            y = self.memory.y
-            z = self._embed_stored(torch.arange(len(y), device=self.device))
-            self._belief = self.condition(z, y, y[:0])
+            self._belief = self._given(torch.arange(self.memory.size, device=self.device))
         return self._belief
+
+    def frozen(self, mask: Tensor, task: Task | None) -> Callable[[Tensor], Tensor]:
+        """The belief in the allowed classes; nothing else of memory is embedded for it."""
+        del task
+        belief = self._given(self.evidence(mask))
+
+        def density(z: Tensor) -> Tensor:
+            scores = self.score(self._shape(z), belief)
+            return self.masked_under(belief, scores, mask.expand_as(scores))
+
+        return density
+
+    def evidence(self, mask: Tensor) -> Tensor:
+        """Slots that a prediction among the classes ``mask [C]`` depends on."""
+        return mask[self.memory.y].nonzero().flatten()
+
+    def _given(self, slots: Tensor) -> BeliefT:
+        y = self.memory.y[slots]
+        return self.condition(self._embed_stored(slots), y, y[:0])
 
     def load_state_dict(self, state: State) -> None:
         """See ``Learner``."""
         super().load_state_dict(state)
         self._belief = None
+
+
+def _embedded(rest: Tensor, given: Conditioning, replay: Tensor, fresh: Tensor) -> Embedded:
+    """Everything a step has embedded: memory outside R, then R, and the batch."""
+    batch, replayed = torch.split(fresh, [len(fresh) - len(replay), len(replay)])
+    return Embedded(
+        slots=torch.cat([rest, replay]),
+        stored=torch.cat([given.z.detach(), replayed]),
+        batch=batch,
+        known=torch.cat([given.known, torch.ones_like(replay, dtype=torch.bool)]),
+    )

@@ -5,19 +5,24 @@ from typing import NamedTuple, TypeVar
 import torch
 from torch import Tensor, nn
 
+from deepccg.core import Holdings, State, make_generator
 from deepccg.gaussian import (
     Posterior,
     class_posterior,
+    discounted,
     fitted_scale,
     leave_one_out_distances,
     log_predictive_density,
+    moved_embeddings,
     squared_distances,
 )
 from deepccg.memory import CandidateIndex
-from deepccg.methods.conditioned import ConditionedLearner
+from deepccg.methods import lazy
+from deepccg.methods.conditioned import ConditionedLearner, Conditioning
 from deepccg.methods.deepccg_config import ClassConditionalConfig, DeepCCGConfig
-from deepccg.methods.parts import ModulePart, Part
-from deepccg.methods.selection import Selection, embedded_now
+from deepccg.methods.parts import Column, GeneratorPart, ModulePart, Part
+from deepccg.methods.replay import draw_grouped
+from deepccg.methods.selection import Embedded, Selection, embedded_now
 
 ConfigT = TypeVar("ConfigT", bound=ClassConditionalConfig)
 
@@ -55,6 +60,11 @@ class ClassConditional(ConditionedLearner[ConfigT, Belief]):
         posterior = class_posterior(z, y, len(self.outputs))
         return Belief(posterior, self._scale_of(z.detach(), y, posterior))
 
+    def blurred(self, belief: Belief, error: Tensor) -> Belief:
+        """Means that are worth fewer examples, in the units of the scaled embedding."""
+        variance = error * belief.scale.detach().square() / self.dim
+        return belief._replace(posterior=discounted(belief.posterior, variance))
+
     def _scale_of(self, z: Tensor, y: Tensor, posterior: Posterior) -> Tensor:
         if self.config.embedding_scale == "learned":
             return self.scale.log.exp()
@@ -62,6 +72,11 @@ class ClassConditional(ConditionedLearner[ConfigT, Belief]):
             fixed = Posterior(posterior.mean.detach(), posterior.count)
             return fitted_scale(z, y, fixed)
         return torch.tensor(self.config.embedding_scale, dtype=self.dtype, device=self.device)
+
+    def evidence(self, mask: Tensor) -> Tensor:
+        """See ``ConditionedLearner``; a scale that is fitted is fitted to all of memory."""
+        fitted = self.config.embedding_scale == "fitted"
+        return super().evidence(torch.ones_like(mask) if fitted else mask)
 
     def score(self, z: Tensor, belief: Belief) -> Tensor:
         """Squared distances to the class means, scaled, ``[B, C]``."""
@@ -110,24 +125,84 @@ class DeepCCG(ClassConditional[DeepCCGConfig]):
     Config = DeepCCGConfig
 
     def set_up(self, seed: int) -> None:
-        """The selection of the memory."""
+        """The selection of the memory, and what draws whom to embed anew."""
         super().set_up(seed)
         self.selection = Selection(self.config, self.memory, self.outputs, self.generator)
+        # Its own: replays and ties are then those of an exact posterior, draw for draw.
+        self.refreshing = make_generator(seed, lazy.DRAWS)
 
     def giving_up(self) -> list[int]:
         """Classes over their quota."""
         return self.selection.over_quota()
 
-    def remember(self, x: Tensor, y: Tensor, rows: Tensor, z: Tensor, belief: Belief) -> None:
-        """Reselect the memory of the batch's classes (Eq. 10)."""
+    def draw_replay(self) -> Tensor:
+        """See ``ConditionedLearner``; ``replay_tasks`` draws as many from few tasks."""
+        groups = self.config.groups
+        if groups is None:
+            return super().draw_replay()
+        return draw_grouped(self.memory.task, self.replay_size(), groups, self.generator)
+
+    def embed_step(
+        self, x: Tensor, replay: Tensor, rest: Tensor, changing: Tensor
+    ) -> tuple[Tensor, Conditioning]:
+        """See ``ConditionedLearner``; ``lazy`` embeds some of ``rest`` and estimates the others.
+
+        Classes whose memory may change are embedded entirely: a selection by estimates would look
+        for the errors that suit it. The replayed examples take no part in the estimates: nothing
+        that a step scores is among what it is scored by.
+        """
+        if self.config.posterior != "lazy":
+            return super().embed_step(x, replay, rest, changing)
+        old, age = lazy.cached(self.memory, rest, self.dim, self.dtype)
+        y = self.memory.y[rest]
+        due = (age >= self.config.max_age) | torch.isin(y, changing)
+        chosen = lazy.draw_refresh(y, due, self.config.refresh, self.refreshing)
+        fresh, anew = super().embed_step(x, replay, rest[chosen.known], changing)
+        moved = moved_embeddings(old, y, anew.z, *chosen, len(self.outputs))
+        return fresh, Conditioning(moved.z, chosen.known, moved.error)
+
+    def remember(self, x: Tensor, y: Tensor, rows: Tensor, z: Embedded, belief: Belief) -> None:
+        """Reselect the memory of the batch's classes (Eq. 10), by what the step knows of it."""
         scale = belief.scale.detach()
 
-        def pool(index: CandidateIndex) -> Tensor:
+        def embeddings(index: CandidateIndex) -> Tensor:
             if self.config.selection_features == "after":
                 return embedded_now(index, self.memory, x, self._embed_now) * scale
-            return z * scale
+            return z.at(index.position, self.memory.size) * scale
 
-        self.selection.reselect(x, y, rows, pool)
+        extras = {}
+        if self.config.posterior == "lazy":
+            lazy.keep(self.memory, z.slots, z.stored, z.known)
+            extras = lazy.fresh_columns(z.batch)
+        self.selection.reselect(x, y, rows, embeddings, **extras)
+
+    def holdings(self) -> Holdings:
+        """The memory, and the embeddings cached of it."""
+        held = super().holdings()
+        kinds = dict(held.bytes)
+        if lazy.EMBEDDING in kinds:
+            kinds["cached embeddings"] = kinds.pop(lazy.EMBEDDING) + kinds.pop(lazy.AGE)
+        return Holdings(held.examples, kinds)
+
+    def parts(self) -> dict[str, Part]:
+        """See ``ClassConditional``; with a cache, what draws whom to embed anew."""
+        own = super().parts()
+        if self.config.posterior == "lazy":
+            own[lazy.DRAWS] = GeneratorPart(self.refreshing)
+        return own
+
+    def extra_columns(self, classes: int) -> dict[str, Column]:
+        """The cached embedding, and how often in a row it was estimated."""
+        del classes
+        return lazy.columns(self.dim, self.dtype) if self.config.posterior == "lazy" else {}
+
+    def _matching_parts(self, state: State) -> dict[str, State]:
+        """See ``NetworkLearner``; a cache that is not used is left out, one that misses made."""
+        if self.config.posterior == "lazy":
+            state = lazy.with_cache(state, self.dim, self.dtype, self.refreshing)
+        else:
+            state = lazy.without_cache(state)
+        return super()._matching_parts(state)
 
 
 def _fill_from_batch(

@@ -1,11 +1,11 @@
 """Every reading the paper leaves open, as a field."""
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field, PositiveFloat
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from deepccg.gaussian import Variance
-from deepccg.methods.conditioned import ConditionedConfig
+from deepccg.methods.conditioned_config import ConditionedConfig
 from deepccg.methods.selection import SelectionConfig
 
 
@@ -36,3 +36,40 @@ class DeepCCGConfig(SelectionConfig, ClassConditionalConfig):
     selection_features: Literal["before", "after"] = Field(
         "before", description="select with embeddings from before or after the step"
     )
+    posterior: Literal["exact", "grouped", "lazy"] = Field(
+        "exact",
+        description="what a step embeds of memory: all examples of the classes it compares "
+        "(exact), the same with a replay from few tasks, so that it compares few classes "
+        "(grouped), or of those only few examples, the others moved along (lazy)",
+    )
+    replay_tasks: PositiveInt | None = Field(
+        None,
+        description="random tasks a replay is drawn from: by default all if exact, else 2",
+    )
+    refresh: PositiveInt = Field(
+        4,
+        description="lazy: random examples of each class compared that a step embeds anew, "
+        "besides all of the batch's classes",
+    )
+    max_age: NonNegativeInt = Field(
+        20,
+        le=10**9,
+        description="lazy: an example is embedded anew at the latest after so many estimates",
+    )
+
+    @property
+    def groups(self) -> int | None:
+        """How many tasks a replay is drawn from, if not from all."""
+        if self.replay_sampling == "balanced":
+            return None
+        return self.replay_tasks or (None if self.posterior == "exact" else 2)
+
+    @model_validator(mode="after")
+    def _draws_once(self) -> Self:
+        few = self.replay_tasks is not None or self.posterior == "grouped"
+        if few and self.replay_sampling == "balanced":
+            raise ValueError(
+                "replay_sampling=balanced draws from all tasks, replay_tasks and posterior=grouped "
+                "from few: choose one of them"
+            )
+        return self

@@ -5,6 +5,7 @@ from torch import Tensor
 from deepccg.memory import offer_to_reservoir
 from deepccg.methods.deepccg import Belief, ClassConditional
 from deepccg.methods.deepccg_config import ClassConditionalConfig
+from deepccg.methods.selection import Embedded
 
 
 class DeepCCGReservoir(ClassConditional[ClassConditionalConfig]):
@@ -19,7 +20,7 @@ class DeepCCGReservoir(ClassConditional[ClassConditionalConfig]):
 
     Config = ClassConditionalConfig
 
-    def remember(self, x: Tensor, y: Tensor, rows: Tensor, z: Tensor, belief: Belief) -> None:
+    def remember(self, x: Tensor, y: Tensor, rows: Tensor, z: Embedded, belief: Belief) -> None:
         """Offer the batch to the reservoir, whose counter is the number of examples seen."""
         del z, belief
         before = int(self.outputs.seen.sum()) - len(y)

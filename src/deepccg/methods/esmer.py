@@ -7,12 +7,13 @@ import torch
 from pydantic import Field, FiniteFloat, NonNegativeFloat, NonNegativeInt
 from torch import Tensor
 
-from deepccg.core import Batch, Holdings, State, StateMismatch, StepInfo, make_generator
+from deepccg.core import Batch, Holdings, State, StateMismatch, StepInfo, Task, make_generator
 from deepccg.memory import offer_to_reservoir
 from deepccg.methods.er import ER, ERConfig
 from deepccg.methods.losses import ReplayReduction, masked_cross_entropy, reduce_replay
 from deepccg.methods.parts import GeneratorPart, Part
 from deepccg.methods.teacher import Teacher
+from deepccg.networks import GrowingLinear
 
 
 class ESMERConfig(ERConfig):
@@ -186,6 +187,16 @@ class ESMER(ER):
     def scores(self, x: Tensor) -> Tensor:
         """Raw logits of the network that ``predict_with`` names, ``[B, C]``."""
         return self.stable.logits(x) if self.config.predict_with == "stable" else super().scores(x)
+
+    def representation(self, x: Tensor, task: Task | None = None) -> Tensor:
+        """Embeddings of the network that ``predict_with`` names."""
+        if self.config.predict_with == "stable":
+            return self.stable.embed(self.checked(x, "x"))
+        return super().representation(x, task)
+
+    def predicting_head(self) -> GrowingLinear:
+        """The head of that network."""
+        return self.stable.head if self.config.predict_with == "stable" else self.head
 
     def holdings(self) -> Holdings:
         """The memory, and the stable network with its head."""

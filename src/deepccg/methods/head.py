@@ -1,8 +1,12 @@
 """Methods with a linear head."""
 
+import copy
+import math
+from collections.abc import Callable
+
 from torch import Tensor, nn
 
-from deepccg.core import Batch, State, StateMismatch, make_generator
+from deepccg.core import Batch, State, StateMismatch, Task, make_generator
 from deepccg.methods.base import ConfigT, NetworkLearner
 from deepccg.methods.parts import GeneratorPart, ModulePart, Part
 from deepccg.networks import GrowingLinear
@@ -38,7 +42,8 @@ class HeadLearner(NetworkLearner[ConfigT]):
 
     def logits(self, x: Tensor) -> Tensor:
         """Raw logits with gradient, ``[B, C]``."""
-        self.network.train()
+        if not self.network.training:
+            self.network.train()
         raw: Tensor = self.head(self.network(x))
         return raw
 
@@ -46,6 +51,16 @@ class HeadLearner(NetworkLearner[ConfigT]):
         """Raw logits without gradient, ``[B, C]``."""
         raw: Tensor = self.head(self.embed(x))
         return raw
+
+    def frozen(self, mask: Tensor, task: Task | None) -> Callable[[Tensor], Tensor]:
+        """A copy of the head that predicts."""
+        del task
+        head = copy.deepcopy(self.predicting_head())
+        return lambda z: head(z).masked_fill(~mask, -math.inf)
+
+    def predicting_head(self) -> GrowingLinear:
+        """The head whose scores are the predictions."""
+        return self.head
 
     def parts(self) -> dict[str, Part]:
         """Network, head, and the generator that draws new rows."""

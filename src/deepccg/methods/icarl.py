@@ -1,6 +1,7 @@
 """iCaRL: sigmoid outputs taught by the previous task's network, nearest mean of exemplars."""
 
 import math
+from collections.abc import Callable
 from typing import Literal
 
 import torch
@@ -8,7 +9,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
-from deepccg.core import Batch, Holdings, State, StateMismatch, StepInfo
+from deepccg.core import Batch, Holdings, State, StateMismatch, StepInfo, Task
 from deepccg.gaussian import Candidates, class_posterior, squared_distances
 from deepccg.memory import herding
 from deepccg.methods.er import ER, ERConfig
@@ -139,20 +140,26 @@ class ICaRL(ER):
 
     def scores(self, x: Tensor) -> Tensor:
         """``-|features - mean_c|^2``; -inf for classes without exemplars, ``[B, C]``."""
-        means, known = self.means()
-        return (-squared_distances(self.features(x), means)).masked_fill(~known, -math.inf)
+        return _nearness(self.features(x), *self.means())
 
     @torch.no_grad()
     def means(self) -> tuple[Tensor, Tensor]:
         """Mean exemplar of each class under the present network, of length one; which exist."""
         if self._means is None:
-            y = self.memory.y
-            none = torch.zeros(0, self.dim, dtype=self.dtype, device=self.device)
-            found = class_posterior(
-                self.features(self.memory.x) if len(y) else none, y, len(self.outputs)
-            )
-            self._means = F.normalize(found.mean, dim=1), found.count > 0
+            self._means = self._means_of(torch.arange(self.memory.size, device=self.device))
         return self._means
+
+    def frozen(self, mask: Tensor, task: Task | None) -> Callable[[Tensor], Tensor]:
+        """The mean exemplars of the allowed classes."""
+        del task
+        means, known = self._means_of(mask[self.memory.y].nonzero().flatten())
+        return lambda z: _nearness(F.normalize(z, dim=1), means, known)
+
+    def _means_of(self, slots: Tensor) -> tuple[Tensor, Tensor]:
+        none = torch.zeros(0, self.dim, dtype=self.dtype, device=self.device)
+        features = self.features(self.memory.x[slots]) if len(slots) else none
+        found = class_posterior(features, self.memory.y[slots], len(self.outputs))
+        return F.normalize(found.mean, dim=1), found.count > 0
 
     def holdings(self) -> Holdings:
         """The memory, and the previous task's network once there is one."""
@@ -174,3 +181,8 @@ class ICaRL(ER):
         if rows > classes:
             raise StateMismatch(f"the state's copied head has {rows} rows for {classes} classes")
         return found
+
+
+def _nearness(features: Tensor, means: Tensor, known: Tensor) -> Tensor:
+    """``-|features - mean_c|^2``; -inf for classes without a mean, ``[B, C]``."""
+    return (-squared_distances(features, means)).masked_fill(~known, -math.inf)

@@ -36,23 +36,17 @@ class Outputs:
 
     def begins_task(self, batch: Batch) -> bool:
         """Whether the batch is of another task than the last one; refuses labels outside it."""
-        tasks = {id(task): task for task in batch.example_tasks if task is not None}.values()
+        tasks = _distinct_tasks(batch)
         for task in tasks:
             self._check_known(task)
         if len({task.id for task in tasks}) != len({(t.id, frozenset(t.classes)) for t in tasks}):
             raise InputError("the batch has two different tasks of one id: give each its own")
-        labels: list[int] = batch.y.tolist()
-        strangers = [
-            (label, task)
-            for label, task in zip(labels, batch.example_tasks, strict=True)
-            if task is not None and label not in task.classes
-        ]
-        if strangers:
-            task = strangers[0][1]
-            foreign = sorted({label for label, other in strangers if other is task})
-            raise InputError(
-                f"labels {foreign} are not among the classes {list(task.classes)} of task {task.id}"
-            )
+        for task in tasks:
+            if foreign := sorted(_labels_of(batch, task) - set(task.classes)):
+                raise InputError(
+                    f"labels {foreign} are not among the classes {list(task.classes)} "
+                    f"of task {task.id}"
+                )
         return self.current is not None and self.current != self._row_of(batch.task)
 
     def observe(self, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -61,17 +55,17 @@ class Outputs:
         Returns:
             The batch's class columns ``[B]`` and task rows ``[B]``.
         """
-        for task in dict.fromkeys(batch.example_tasks):
-            if task is not None:
-                self._add_task(task)
+        for task in _distinct_tasks(batch):
+            self._add_task(task)
         self.current = self._row_of(batch.task)
         labels: list[int] = batch.y.tolist()
         self._add_classes(labels)
-        columns = torch.tensor([self._column[label] for label in labels])
-        new = [c for c in dict.fromkeys(columns.tolist()) if self.seen[c] == 0]
-        self.arrival += new
-        self.seen = self.seen + torch.bincount(columns, minlength=len(self))
-        return columns, torch.tensor([self._row_of(task) for task in batch.example_tasks])
+        columns = [self._column[label] for label in labels]
+        seen = self.seen.tolist()
+        self.arrival += [column for column in dict.fromkeys(columns) if not seen[column]]
+        met = torch.tensor(columns)
+        self.seen = self.seen + torch.bincount(met, minlength=len(self))
+        return met, torch.tensor([self._row_of(task) for task in batch.example_tasks])
 
     def mask(self, kind: Mask, rows: Tensor) -> Tensor:
         """Allowed columns ``[B, C]`` of examples with task ``rows [B]``.
@@ -81,7 +75,7 @@ class Outputs:
         if kind == "all":
             return torch.ones(len(rows), len(self), dtype=torch.bool)
         seen = self.seen > 0
-        if kind == "seen":
+        if kind == "seen" or not self.tasks:  # without tasks every row is the open one
             return seen.expand(len(rows), -1)
         rows = rows.cpu()
         return torch.where((rows == OPEN_TASK)[:, None], seen, self._task_mask[rows])
@@ -164,3 +158,17 @@ class Outputs:
         current = state.meta["current"]
         self.current = None if current is None else int(current)
         self._index()
+
+
+def _distinct_tasks(batch: Batch) -> list[Task]:
+    """Every task of a batch once; equal ones count as one, the open task as none."""
+    tasks = (batch.task,) if batch.tasks is None else batch.tasks
+    return [task for task in dict.fromkeys(tasks) if task is not None]
+
+
+def _labels_of(batch: Batch, task: Task) -> set[int]:
+    """The labels of the batch's examples of ``task``."""
+    labels: list[int] = batch.y.tolist()
+    if batch.tasks is None:
+        return set(labels)
+    return {label for label, own in zip(labels, batch.tasks, strict=True) if own == task}

@@ -1,8 +1,8 @@
 """PackNet with filters: each task freezes some of the filters and builds on those before."""
 
 import math
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Literal
 
 import torch
@@ -152,11 +152,8 @@ class PackNet(NetworkLearner[PackNetConfig]):
     @torch.no_grad()
     def predict_logits_each(self, x: Tensor, tasks: Sequence[Task | None]) -> list[Tensor]:
         """Each task through its own filters and head; a task never learned gives uniform scores."""
-        if None in tasks and OPEN_TASK not in self.packing.tasks:
-            raise TaskRequired("PackNet has a network for each task: say which one to predict with")
+        rows = [self._row_of(task) for task in tasks]
         x = self.checked(x, "x")
-        known = {task_id: row for row, (task_id, _) in enumerate(self.outputs.tasks, start=1)}
-        rows = [OPEN_TASK if task is None else known.get(task.id, NOT_MET) for task in tasks]
         scores = {row: self.task_scores(x, row) for row in set(rows) if row in self.packing.tasks}
         return [
             self._logits_under(task, scores.get(row), len(x))
@@ -167,9 +164,30 @@ class PackNet(NetworkLearner[PackNetConfig]):
         """Logits of a task's head without gradient, ``[B, C]``; -inf for what it does not know."""
         with self.switched(row):
             z = self.embed(x)
-        scores = z.new_full((len(x), len(self.outputs)), -math.inf)
-        scores[:, self.heads.columns(row)] = self.heads.logits(z, row)
-        return scores
+        return _spread(self.heads.logits(z, row), self.heads.columns(row), len(self.outputs))
+
+    def representation(self, x: Tensor, task: Task | None = None) -> Tensor:
+        """Embeddings by the task's own filters; by all of them for a task never learned."""
+        row = self._row_of(task)
+        with self.switched(row) if row in self.packing.tasks else nullcontext():
+            return super().representation(x, task)
+
+    def frozen(self, mask: Tensor, task: Task | None) -> Callable[[Tensor], Tensor]:
+        """The task's own head."""
+        row = self._row_of(task)
+        columns, (weight, bias) = self.heads.columns(row), self.heads.rows_of(row)
+
+        def logits(z: Tensor) -> Tensor:
+            own = nn.functional.linear(z, weight, bias)
+            return _spread(own, columns, len(mask)).masked_fill(~mask, -math.inf)
+
+        return logits
+
+    def _row_of(self, task: Task | None) -> int:
+        if task is None and OPEN_TASK not in self.packing.tasks:
+            raise TaskRequired("PackNet has a network for each task: say which one to predict with")
+        known = {task_id: row for row, (task_id, _) in enumerate(self.outputs.tasks, start=1)}
+        return OPEN_TASK if task is None else known.get(task.id, NOT_MET)
 
     def scores(self, x: Tensor) -> Tensor:
         """Those of the open task."""
@@ -206,3 +224,10 @@ class PackNet(NetworkLearner[PackNetConfig]):
         ):
             raise StateMismatch("the state's heads are of tasks or classes it does not know")
         return found
+
+
+def _spread(logits: Tensor, columns: Sequence[int], classes: int) -> Tensor:
+    """Logits of some ``columns`` as scores of all classes, ``[B, C]``; -inf for the others."""
+    scores = logits.new_full((len(logits), classes), -math.inf)
+    scores[:, columns] = logits
+    return scores

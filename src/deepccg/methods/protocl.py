@@ -12,10 +12,11 @@ from deepccg.gaussian import (
     log_prototype_predictive,
     update_prototypes,
 )
-from deepccg.methods.conditioned import ConditionedConfig, ConditionedLearner
+from deepccg.methods.conditioned import ConditionedLearner
+from deepccg.methods.conditioned_config import ConditionedConfig
 from deepccg.methods.outputs import Mask
 from deepccg.methods.parts import ModulePart, Part
-from deepccg.methods.selection import Selection, SelectionConfig
+from deepccg.methods.selection import Embedded, Selection, SelectionConfig
 
 
 class ProtoCLConfig(ConditionedConfig):
@@ -106,10 +107,10 @@ class ProtoCL(ConditionedLearner[ProtoCLConfig, Belief]):
         del belief
         return scores.masked_fill(~mask, -torch.inf)
 
-    def remember(self, x: Tensor, y: Tensor, rows: Tensor, z: Tensor, belief: Belief) -> None:
-        """Offer the batch to the coreset, which looks at no embedding."""
+    def remember(self, x: Tensor, y: Tensor, rows: Tensor, z: Embedded, belief: Belief) -> None:
+        """Offer the batch to the coreset, which asks for embeddings and looks at none."""
         del belief
-        self.selection.reselect(x, y, rows, lambda _: z[:, :0])
+        self.selection.reselect(x, y, rows, lambda index: z.at(index.position, self.memory.size))
 
     def tell(self, belief: Belief) -> dict[str, float]:
         """The mean variance around a prototype."""

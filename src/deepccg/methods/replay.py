@@ -1,5 +1,7 @@
 """Which stored examples a step replays."""
 
+from collections import Counter
+
 import torch
 from torch import Tensor
 
@@ -18,14 +20,54 @@ def draw_balanced(y: Tensor, count: int, generator: torch.Generator) -> Tensor:
     return torch.multinomial(weight.cpu(), count, generator=generator).to(y.device)
 
 
+def draw_grouped(task: Tensor, count: int, groups: int, generator: torch.Generator) -> Tensor:
+    """``count`` slots (or all) from about ``groups`` random tasks, each slot equally likely.
+
+    The M slots are laid out in a circle, tasks in random order and the slots of a task in random
+    order. A pattern of ``groups`` blocks, together ``count`` long and evenly spaced, is laid on it
+    at a uniformly random offset; what it covers is drawn. A slot is covered at exactly ``count`` of
+    the M offsets, so it is drawn with probability ``count / M``, whatever its task, however many
+    or few examples that task has, and however many tasks there are.
+
+    A block of b slots that begins in a task of n reaches beyond it with probability (b - 1)/n at
+    most, so tasks of n examples give ``groups (1 + (b - 1)/n)`` of them on average. Of each task
+    the slots drawn are a uniformly random subset of its own; with one task that is
+    ``draw_uniform``. What changes is only which slots come together.
+
+    Args:
+        task: The task row of each slot, ``[M]``.
+        count: How many slots.
+        groups: How many blocks.
+        generator: What draws.
+    """
+    size = len(task)
+    count = min(count, size)
+    if count == 0:
+        return task.new_zeros(0)
+    groups = min(groups, count)
+    place = torch.arange(count)
+    block = place * groups // count
+    pattern = place + block * (size - count) // groups  # the free places lie between the blocks
+    offset = torch.randint(size, (1,), generator=generator)
+    sizes = torch.bincount(task.cpu())
+    present = sizes.nonzero().flatten()
+    order = present[torch.randperm(len(present), generator=generator)]
+    covered = torch.searchsorted(sizes[order].cumsum(0), (pattern + offset) % size, right=True)
+    number = torch.bincount(covered)
+    drawn = []
+    for rank in number.nonzero().flatten().tolist():
+        own = (task == int(order[rank])).nonzero().flatten()
+        chosen = torch.randperm(len(own), generator=generator)[: int(number[rank])]
+        drawn.append(own[chosen.to(own.device)])
+    return torch.cat(drawn)
+
+
 def give_back(slots: Tensor, y: Tensor) -> Tensor:
     """Drop one slot of every class that was drawn entirely, so that the rest still knows it."""
-    if len(slots) == 0:
+    own, stored = y[slots].tolist(), torch.bincount(y).tolist()
+    drawn = Counter(own)
+    exhausted = [column for column, count in drawn.items() if count == stored[column]]
+    if not exhausted:
         return slots
-    classes = int(y.max()) + 1
-    drawn = torch.bincount(y[slots], minlength=classes)
-    exhausted = (drawn > 0) & (drawn == torch.bincount(y, minlength=classes))
-    own = y[slots]
-    # The first slot drawn of each class: no earlier one has its class.
-    earlier = torch.triu(own[:, None] == own[None, :], diagonal=1).any(dim=0)
-    return slots[~(exhausted[own] & ~earlier)]
+    returned = {own.index(column) for column in exhausted}  # the first slot drawn of each
+    return slots[[i for i in range(len(own)) if i not in returned]]

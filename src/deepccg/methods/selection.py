@@ -1,7 +1,7 @@
 """DeepCCG's memory: every class fills its quota with examples that stand for all of it."""
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat
@@ -97,7 +97,12 @@ class Selection:
         return (stored > self.quotas()).nonzero().flatten().tolist()
 
     def reselect(
-        self, x: Tensor, y: Tensor, rows: Tensor, pool: Callable[[CandidateIndex], Tensor]
+        self,
+        x: Tensor,
+        y: Tensor,
+        rows: Tensor,
+        embeddings: Callable[[CandidateIndex], Tensor],
+        **extras: Tensor,
     ) -> None:
         """Fill each class's quota with the best of what is stored and what is new (Eq. 10).
 
@@ -105,8 +110,9 @@ class Selection:
             x: The batch ``[B, ...]``.
             y: Its class columns ``[B]``, already counted as seen.
             rows: Its task rows ``[B]``.
-            pool: Gives the embeddings of stored and new examples, ``[M + B, D]``, of which only
-                the candidates' are read. Not asked where every candidate is kept.
+            embeddings: Gives those of the candidates, ``[K, N, D]``, whatever on padding. Not
+                asked where every candidate is kept.
+            **extras: What the memory holds of each example besides, ``[B, ...]``.
         """
         classes = sorted({*y.tolist(), *self.over_quota()})
         index = candidates_of(classes, self.memory, y)
@@ -115,10 +121,10 @@ class Selection:
         if bool((index.real.sum(dim=1) > quota).any()):
             new = torch.bincount(y, minlength=len(self.outputs))
             seen = (self.outputs.seen.to(y.device) - new)[classes]
-            z = pool(index)[index.position]
+            z = embeddings(index)
             target = self._targets(z, index, seen.tolist())
             keep = self.select(Candidates(z, index.real, index.stored, target, quota, seen))
-        index.apply(keep, self.memory, x, y, rows)
+        index.apply(keep, self.memory, x, y, rows, **extras)
 
     def select(self, candidates: Candidates) -> Tensor:
         """Which candidates to keep, ``[K, N]``."""
@@ -149,14 +155,36 @@ _SELECTORS = {
 }
 
 
+class Embedded(NamedTuple):
+    """Embeddings of some stored examples, and of a batch.
+
+    Args:
+        slots: Which stored examples, ``[n]``.
+        stored: Their embeddings ``[n, D]``.
+        batch: The batch's, ``[B, D]``.
+        known: Which of ``stored`` come from the present network; the others are estimates, ``[n]``.
+    """
+
+    slots: Tensor
+    stored: Tensor
+    batch: Tensor
+    known: Tensor
+
+    def at(self, position: Tensor, size: int) -> Tensor:
+        """Those at ``position`` among ``size`` stored examples and then the batch, ``[..., D]``."""
+        known = torch.cat([self.stored, self.batch])
+        row = torch.zeros(size + len(self.batch), dtype=torch.int64, device=known.device)
+        order = torch.arange(len(known), device=known.device)
+        row[self.slots], row[size:] = order[: len(self.slots)], order[len(self.slots) :]
+        return known[row[position]]
+
+
 def embedded_now(
     index: CandidateIndex, memory: MemoryStore, x: Tensor, embed: Callable[[Tensor], Tensor]
 ) -> Tensor:
-    """A pool for ``Selection.reselect`` made by embedding the candidates, ``[M + B, D]``."""
+    """Embeddings for ``Selection.reselect``, made by embedding the candidates, ``[K, N, D]``."""
     slots = index.position[index.stored]
-    fresh = embed(x)
-    pool = fresh.new_zeros(memory.size + len(x), fresh.shape[1])
-    pool[memory.size :] = fresh
-    if len(slots):
-        pool[slots] = embed(memory.x[slots])
-    return pool
+    batch = embed(x)
+    stored = embed(memory.x[slots]) if len(slots) else batch[:0]
+    known = torch.ones_like(slots, dtype=torch.bool)
+    return Embedded(slots, stored, batch, known).at(index.position, memory.size)

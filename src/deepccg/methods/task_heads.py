@@ -34,8 +34,12 @@ class TaskHeads:
 
     def logits(self, z: Tensor, task: int) -> Tensor:
         """Outputs of a task's head, ``[B, D] -> [B, len(columns(task))]``."""
+        return torch.nn.functional.linear(z, *self.rows_of(task))
+
+    def rows_of(self, task: int) -> tuple[Tensor, Tensor]:
+        """Weights and biases of a task's head, copied."""
         own = [row for row, (owner, _) in enumerate(self.rows) if owner == task]
-        return torch.nn.functional.linear(z, self.head.weight[own], self.head.bias[own])
+        return self.head.weight[own], self.head.bias[own]
 
     @property
     def bytes(self) -> int:

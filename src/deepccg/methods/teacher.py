@@ -25,6 +25,11 @@ class Teacher:
         return torch.cat([self.head(self.network(chunk)) for chunk in torch.split(x, CHUNK)])
 
     @torch.no_grad()
+    def embed(self, x: Tensor) -> Tensor:
+        """Embeddings ``[B, D]``, without gradient."""
+        return torch.cat([self.network(chunk) for chunk in torch.split(x, CHUNK)])
+
+    @torch.no_grad()
     def grow(self, head: GrowingLinear) -> None:
         """Copy those rows of ``head`` that this one does not have."""
         rows = len(self.head.bias)

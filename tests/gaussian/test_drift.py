@@ -1,0 +1,226 @@
+"""Estimates of moved embeddings: the formulas of the module's text, by enumeration and chance."""
+
+import itertools
+
+import pytest
+import torch
+
+from deepccg.gaussian import (
+    Posterior,
+    class_posterior,
+    discounted,
+    log_predictive_density,
+    moved_embeddings,
+    squared_distances,
+)
+
+M, D = 6, 3
+
+
+def population(seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    """Caches, and where the embeddings really are: a shift, a turn and noise with outliers."""
+    generator = torch.Generator().manual_seed(seed)
+    cached = torch.randn(M, D, generator=generator, dtype=torch.float64)
+    turn = torch.randn(D, D, generator=generator, dtype=torch.float64)
+    noise = torch.randn(M, D, generator=generator, dtype=torch.float64)
+    noise[0] *= 20
+    return cached, cached @ turn + 3 + noise
+
+
+def estimate(cached, now, sample, census=()):
+    sampled = torch.zeros(len(cached), dtype=torch.bool)
+    sampled[list(sample)] = True
+    known = sampled.clone()
+    known[list(census)] = True
+    y = torch.zeros(len(cached), dtype=torch.int64)
+    return moved_embeddings(cached, y, now[known], known, sampled, 1)
+
+
+@pytest.mark.parametrize("census", [(), (1,), (0, 4)], ids=str)
+@pytest.mark.parametrize("s", [1, 2, 3, 4])
+def test_every_sample_in_turn_gives_the_true_mean_and_the_stated_error(s, census):
+    """All samples of s, equally likely: no chance is involved."""
+    cached, now = population()
+    others = [i for i in range(M) if i not in census]
+    means, errors, told = [], [], []
+    for sample in itertools.combinations(others, s):
+        moved = estimate(cached, now, sample, census)
+        means.append(moved.z.mean(dim=0))
+        errors.append((means[-1] - now.mean(dim=0)).square().sum())
+        told.append(moved.error[0])
+    torch.testing.assert_close(torch.stack(means).mean(dim=0), now.mean(dim=0))
+    difference = (now - cached)[others]
+    spread = (difference - difference.mean(dim=0)).square().sum() / (len(others) - 1)
+    expected = (len(others) / M) ** 2 * (1 / s - 1 / len(others)) * spread
+    torch.testing.assert_close(torch.stack(errors).mean(), expected)
+    if s > 1:  # the error told is right on average
+        torch.testing.assert_close(torch.stack(told).mean(), expected)
+
+
+def test_what_was_embedded_anew_is_taken_as_it_is():
+    cached, now = population()
+    moved = estimate(cached, now, sample=(2, 5), census=(1,))
+    assert torch.equal(moved.z[[1, 2, 5]], now[[1, 2, 5]])
+    torch.testing.assert_close(moved.z[3] - cached[3], (now - cached)[[2, 5]].mean(dim=0))
+    everything = estimate(cached, now, sample=(), census=range(M))
+    assert torch.equal(everything.z, now)
+    assert everything.error.item() == 0
+
+
+def test_a_common_shift_is_followed_without_error_by_one_example():
+    cached, _ = population()
+    now = cached + torch.tensor([5.0, -7.0, 100.0])
+    torch.testing.assert_close(estimate(cached, now, sample=(4,)).z, now)
+
+
+Y = torch.tensor([4, 2, 4, 2, 2, 4, 2, 4])
+
+
+def two_classes(seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    """Caches that have little to do with where the embeddings are: a slope near one half."""
+    generator = torch.Generator().manual_seed(seed)
+    cached = torch.randn(len(Y), D, generator=generator, dtype=torch.float64)
+    noise = torch.randn(len(Y), D, generator=generator, dtype=torch.float64)
+    return cached, 0.5 * cached + 0.5 * noise + Y[:, None]
+
+
+def both(cached, now, *samples):
+    sampled = torch.zeros(len(Y), dtype=torch.bool)
+    sampled[[i for sample in samples for i in sample]] = True
+    return moved_embeddings(cached, Y, now[sampled], sampled, sampled, 6)
+
+
+def samples_of(column: int, s: int):
+    return itertools.combinations((column == Y).nonzero().flatten().tolist(), s)
+
+
+@pytest.mark.parametrize("s", [1, 2, 3])
+def test_slopes_leave_the_means_unbiased(s):
+    """Every pair of samples in turn: a class's slope does not depend on its own."""
+    cached, now = two_classes()
+    found = [
+        class_posterior(both(cached, now, one, other).z, Y, 6).mean
+        for one in samples_of(2, s)
+        for other in samples_of(4, s)
+    ]
+    truth = class_posterior(now, Y, 6).mean
+    torch.testing.assert_close(torch.stack(found).mean(dim=0), truth)
+
+
+def test_slopes_are_those_of_the_other_classes():
+    """Written out for one pair of samples."""
+    cached, now = two_classes()
+    one, other = [1, 3, 4], [0, 5, 7]
+    moved = both(cached, now, one, other)
+    for own, others, left in ((one, other, 6), (other, one, 2)):
+        before = cached[others] - cached[others].mean(dim=0)
+        after = now[others] - now[others].mean(dim=0)
+        slope = ((before * after).sum() / before.square().sum()).clamp(0, 1)
+        expected = now[own].mean(dim=0) + slope * (cached[left] - cached[own].mean(dim=0))
+        torch.testing.assert_close(moved.z[left], expected)
+
+
+def test_stale_caches_are_hardly_worse_than_none():
+    """Caches that tell nothing: moving them would double the error of the sample alone."""
+    generator = torch.Generator().manual_seed(0)
+    classes, m, s = 40, 10, 2
+    y = torch.arange(classes).repeat_interleave(m)
+    error = {"moved": 0.0, "alone": 0.0}
+    for _ in range(20):
+        cached, now = torch.randn(2, len(y), 20, generator=generator)
+        key = torch.rand(classes, m, generator=generator)
+        sampled = (key.argsort(dim=1).argsort(dim=1) < s).flatten()
+        truth = class_posterior(now, y, classes).mean
+        moved = moved_embeddings(cached, y, now[sampled], sampled, sampled, classes)
+        alone = class_posterior(now[sampled], y[sampled], classes).mean
+        miss = class_posterior(moved.z, y, classes).mean - truth
+        error["moved"] += miss.square().sum(dim=1).mean().item() / 20
+        error["alone"] += (alone - truth).square().sum(dim=1).mean().item() / 20
+    assert error["alone"] == pytest.approx(20 * (1 / s - 1 / m), rel=0.1)
+    assert error["moved"] < 1.03 * error["alone"]
+
+
+def test_a_shift_of_one_class_moves_no_other():
+    cached, now = two_classes()
+    before = both(cached, now, [1, 3], [0, 5])
+    after = both(cached, now + 7.0 * (Y == 4)[:, None], [1, 3], [0, 5])
+    torch.testing.assert_close(after.z, before.z + 7.0 * (Y == 4)[:, None])
+    torch.testing.assert_close(after.error, before.error)
+    assert (before.error > 0).tolist() == [False, False, True, False, True, False]
+
+
+def test_the_gradient_of_an_estimated_mean_is_spread_over_the_sample():
+    """1/s to each of the sample: on average over samples, the 1/m to each of all of them."""
+    cached, now = population()
+    sampled = torch.tensor([False, True, False, True, False, False])
+    new = now[sampled].requires_grad_()
+    y = torch.zeros(M, dtype=torch.int64)
+    moved = moved_embeddings(cached, y, new, sampled, sampled, 1)
+    class_posterior(moved.z, y, 1).mean.sum().backward()
+    torch.testing.assert_close(new.grad, torch.full_like(new, 0.5))
+
+
+def follow(m: int, s: int, max_age: int | None, uses: int, classes: int = 2000):
+    """Squared errors of class means under drift of unit variance nu, with what is cached moved.
+
+    Independent of the library: written out over ``classes`` copies of one class at once.
+    """
+    generator = torch.Generator().manual_seed(1)
+    z = torch.zeros(classes, m)
+    cached = z.clone()
+    age = torch.zeros(classes, m)
+    errors = []
+    for _ in range(uses):
+        z = z + 2 + torch.randn(z.shape, generator=generator)  # one dimension, nu = 1
+        census = age >= (uses if max_age is None else max_age)
+        order = torch.rand(z.shape, generator=generator).masked_fill(census, 2.0)
+        sampled = (order.argsort(dim=1).argsort(dim=1) < s) & ~census
+        difference = (z - cached).masked_fill(~sampled, 0)
+        shift = difference.sum(dim=1, keepdim=True) / sampled.sum(dim=1, keepdim=True).clamp(min=1)
+        known = sampled | census
+        cached = torch.where(known, z, cached + shift)
+        age = torch.where(known, 0, age + 1)
+        errors.append((cached.mean(dim=1) - z.mean(dim=1)).square().mean().item())
+    return errors
+
+
+@pytest.mark.parametrize(("m", "s"), [(10, 2), (10, 3), (30, 5)])
+def test_errors_settle_where_the_recursion_says(m, s):
+    errors = follow(m, s, None, uses=90 if m == 30 else 60)
+    fresh = 1 / s - 1 / m
+    assert errors[0] == pytest.approx(fresh, rel=0.1)
+    keep = 1 - (s - 1) / (m - 1)
+    for use in (1, 3):
+        spread = sum(keep**j for j in range(use + 1))
+        assert errors[use] == pytest.approx(fresh * spread, rel=0.1)
+    stationary = fresh * (m - 1) / (s - 1)
+    assert sum(errors[-10:]) / 10 == pytest.approx(stationary, rel=0.1)
+
+
+def test_one_example_a_use_never_settles_unless_ages_are_bounded():
+    m, uses = 10, 60
+    free, bounded = follow(m, 1, None, uses), follow(m, 1, 5, uses)
+    assert free[-1] == pytest.approx((1 - 1 / m) * uses, rel=0.15)
+    early, late = max(bounded[10:30]), max(bounded[30:])
+    assert late < 1.2 * early < free[-1] / 5
+
+
+@pytest.mark.parametrize(("m", "s", "max_age"), [(10, 2, 6), (30, 3, 8)])
+def test_a_bound_on_age_lowers_the_error(m, s, max_age):
+    stationary = (1 / s - 1 / m) * (m - 1) / (s - 1)
+    bounded = follow(m, s, max_age, uses=60)
+    assert sum(bounded[-20:]) / 20 < 0.6 * stationary
+
+
+@pytest.mark.parametrize("error", [0.0, 0.05, 3.0])
+def test_a_mean_of_uncertain_place_widens_the_predictive(error):
+    """N(mean, (1 + 1/n + e) I), by the library's counts and by the density written out."""
+    cached, _ = population()
+    mean, count = cached[:2], torch.tensor([4.0, 9.0], dtype=torch.float64)
+    blurred = discounted(Posterior(mean, count), torch.full_like(count, error))
+    mask = torch.ones(M, 2, dtype=torch.bool)
+    distance = squared_distances(cached, blurred.mean)
+    found = log_predictive_density(distance, blurred.count, mask, D, "per-class")
+    spread = (1 + 1 / count + error).sqrt()
+    normal = torch.distributions.Normal(mean, spread[:, None])
+    torch.testing.assert_close(found, normal.log_prob(cached[:, None]).sum(dim=2))

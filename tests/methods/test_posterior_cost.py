@@ -1,0 +1,93 @@
+"""What a step of each mode passes through the network, counted: no clock, no machine."""
+
+import pytest
+import torch
+
+from deepccg.core import Batch, Task
+from deepccg.methods import DeepCCG
+from deepccg.networks import MLP
+
+FEATURES, PER_TASK = 4, 5
+
+
+class Bench:
+    """A learner with a full memory, in the last of many tasks of five classes."""
+
+    def __init__(self, classes: int, per_class: int, **fields: object) -> None:
+        self.generator = torch.Generator().manual_seed(0)
+        network = MLP(FEATURES, (3,))
+        config = DeepCCG.Config(lr=1e-6, embedding_scale=2.0, replay_mask="task", **fields)
+        self.learner = DeepCCG(network, config, memory=classes * per_class, classes=range(classes))
+        tasks = [
+            Task(n, tuple(range(PER_TASK * n, PER_TASK * (n + 1))))
+            for n in range(classes // PER_TASK)
+        ]
+        for task in tasks:
+            self.learner.learn(self.batch(torch.tensor(task.classes).repeat(per_class), task))
+        self.task = tasks[-1]
+        self.calls: list[int] = []
+        network.register_forward_pre_hook(lambda _, args: self.calls.append(len(args[0])))
+
+    def batch(self, y: torch.Tensor, task: Task) -> Batch:
+        return Batch(torch.randn(len(y), FEATURES, generator=self.generator), y, task)
+
+    def step(self) -> int:
+        """Images passed through the network, without the ten of the batch and the ten replayed."""
+        picks = torch.randint(PER_TASK, (10,), generator=self.generator)
+        self.calls.clear()
+        self.learner.learn(self.batch(torch.tensor(self.task.classes)[picks], self.task))
+        return sum(self.calls) - 20
+
+    def images(self, steps: int = 30) -> float:
+        return sum(self.step() for _ in range(steps)) / steps
+
+
+MODES = {
+    "exact": {},
+    "grouped": {"posterior": "grouped"},
+    "lazy": {"posterior": "lazy"},
+}
+
+
+@pytest.mark.parametrize(
+    ("mode", "per_class", "most"),
+    [
+        ("exact", 10, 470),
+        ("exact", 30, 1430),
+        ("grouped", 10, 165),
+        ("grouped", 30, 490),
+        ("lazy", 10, 110),
+        ("lazy", 30, 230),
+    ],
+)
+def test_images_embedded_per_step_for_a_hundred_classes(mode, per_class, most):
+    """Ten replays meet about eight of twenty tasks: with the batch's, 43 classes."""
+    bench = Bench(100, per_class, **MODES[mode])
+    found = bench.images()
+    assert 0.75 * most < found < most
+
+
+@pytest.mark.parametrize("mode", ["grouped", "lazy"])
+def test_cheap_modes_cost_hardly_more_for_more_classes(mode):
+    """In forwards: 60 for what is stepped on, a backward counting twice, and what is embedded."""
+    few, many = (60 + Bench(classes, 10, **MODES[mode]).images(15) for classes in (100, 400))
+    assert many < 1.25 * few
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_step_passes_once_with_gradient_and_in_chunks_without(mode):
+    bench = Bench(100, 10, **MODES[mode])
+    for _ in range(5):
+        images = bench.step()
+        assert len(bench.calls) == 1 + -(-images // 50)
+        assert max(bench.calls) <= 50
+
+
+def test_a_full_memory_is_written_in_place():
+    bench = Bench(20, 10, **MODES["lazy"])
+    columns = bench.learner.memory._columns
+    before = {name: column.data_ptr() for name, column in columns.items()}
+    for _ in range(10):
+        bench.step()
+    assert before == {name: column.data_ptr() for name, column in columns.items()}
+    assert set(before) == {"x", "y", "task", "cached_embedding", "cached_age"}
