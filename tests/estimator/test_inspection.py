@@ -42,6 +42,14 @@ def test_ood_score_is_the_predictive_density(model: DeepCCGClassifier, clouds: A
     np.testing.assert_allclose(model.ood_score(x), expected, rtol=1e-10)
 
 
+def test_ood_score_orders_as_the_sum_of_the_densities(clouds: Any) -> None:
+    """What benchmarks/calibration.py relies on: logits are log densities, up to a constant."""
+    model = DeepCCGClassifier(random_state=0).fit(*clouds(NAMES, 20))
+    x, _ = clouds((*NAMES, "bee"), 5, seed=1)
+    summed = -logsumexp(model.learner_.predict_logits(torch.from_numpy(x)).numpy(), axis=1)
+    assert np.ptp(model.ood_score(x) - summed) < 1e-9
+
+
 def test_strange_inputs_score_higher(clouds: Any) -> None:
     model = DeepCCGClassifier(random_state=0).fit(*clouds(NAMES, 20))
     known, strange = clouds(NAMES, 20, seed=1)[0], clouds(("bee",), 40, seed=1)[0]

@@ -12,11 +12,12 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from deepccg.core import Batch, InputError, make_generator
+from deepccg.core import Batch, make_generator
 from deepccg.estimator.available import can_forget, only_if
-from deepccg.estimator.files import load_estimator, save_estimator
+from deepccg.estimator.export import export_estimator
+from deepccg.estimator.files import as_arrays, as_tensors, load_estimator, save_estimator
 from deepccg.estimator.forgetting import forget, without_memory
-from deepccg.estimator.inputs import check_inputs, check_labels, plain_labels
+from deepccg.estimator.inputs import check_inputs, check_labels, check_positive, plain_labels
 from deepccg.estimator.inspection import Inspection
 from deepccg.estimator.labels import IntArray, Labels, LabelTable
 from deepccg.estimator.odds import FloatArray, log_odds, log_softmax
@@ -92,7 +93,7 @@ class DeepCCGClassifier(Inspection, ClassifierMixin, BaseEstimator):  # type: ig
 
     def fit(self, X: Any, y: Any) -> Self:  # noqa: N803  (scikit-learn's name)
         """Forget everything and learn ``X``, ``y`` in ``epochs`` shuffled passes."""
-        _check_positive("epochs", self.epochs)
+        check_positive("epochs", self.epochs)
         x = check_inputs(self, X, reset=True)
         labels = check_labels(y, x)
         self._labels = LabelTable.empty().extended(labels)
@@ -179,6 +180,20 @@ class DeepCCGClassifier(Inspection, ClassifierMixin, BaseEstimator):  # type: ig
         check_is_fitted(self)
         save_estimator(path, self)
 
+    def export(self, path: str | os.PathLike[str], format: str = "onnx") -> None:  # noqa: A002
+        """Write an ONNX file that predicts what this classifier predicts; it cannot learn.
+
+        Its input ``x`` takes what ``predict_proba`` takes, any number of rows; its outputs are
+        ``probabilities`` and ``label``, a position in the list of class labels that its metadata
+        holds as JSON under ``classes``.
+
+        Args:
+            path: A file in a directory that exists.
+            format: ``"onnx"``.
+        """
+        check_is_fitted(self)
+        export_estimator(path, self, format)
+
     @classmethod
     def load(
         cls,
@@ -199,20 +214,22 @@ class DeepCCGClassifier(Inspection, ClassifierMixin, BaseEstimator):  # type: ig
         return loaded
 
     def __getstate__(self) -> dict[str, Any]:
-        """The learner as its saved state: tensors and plain values, no generator or cache."""
+        """The learner as its saved state: arrays and plain values, no generator or cache."""
         state: dict[str, Any] = dict(super().__getstate__())
+        state.pop("_watch", None)
         if "learner_" in state:
-            state["learner_"] = self.learner_.state_dict()
+            state["learner_"] = as_arrays(self.learner_.state_dict())
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         if "learner_" in state:
             self.learner_ = self._plan.build()
-            self.learner_.load_state_dict(state["learner_"])
+            self.learner_.load_state_dict(as_tensors(state["learner_"]))
 
     def _start(self, x: Tensor, declared: int) -> None:
         """A fresh learner for inputs like ``x`` that knows the first ``declared`` codes."""
+        self.__dict__.pop("_watch", None)
         self._tasks = TaskTable()
         self._plan = Plan(
             method=self.method,
@@ -230,7 +247,7 @@ class DeepCCGClassifier(Inspection, ClassifierMixin, BaseEstimator):  # type: ig
 
     def _steps(self, length: int, default: int) -> Iterator[slice]:
         size = default if self.batch_size is None else self.batch_size
-        _check_positive("batch_size", size)
+        check_positive("batch_size", size)
         for begin in range(0, length, size):
             yield slice(begin, begin + size)
 
@@ -244,8 +261,3 @@ class DeepCCGClassifier(Inspection, ClassifierMixin, BaseEstimator):  # type: ig
         columns: IntArray = np.array(self.learner_.columns(own_task), dtype=np.int64)
         logits[:, self._labels.positions()[columns]] = raw
         return logits
-
-
-def _check_positive(name: str, value: Any) -> None:
-    if not isinstance(value, int | np.integer) or value < 1:
-        raise InputError(f"{name} is {value!r}: it must be a whole number from 1 up")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from torch import nn
 
 from deepccg.core import InputError, State, StateMismatch
@@ -60,6 +61,20 @@ def load_estimator(
         _restore(empty, state, about, given)
     except (KeyError, TypeError, IndexError) as error:
         raise StateMismatch(f"{path} is incomplete: {error!r}") from None
+
+
+def as_arrays(state: State) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A learner's state for pickling; unlike tensors, equal arrays give equal bytes."""
+    tensors = {name: tensor.cpu() for name, tensor in state.tensors.items()}
+    # NumPy has no bfloat16, the one type that an encoder may be in and it does not know.
+    arrays = {n: t if t.dtype == torch.bfloat16 else t.numpy() for n, t in tensors.items()}
+    return arrays, state.meta
+
+
+def as_tensors(pickled: tuple[dict[str, Any], dict[str, Any]]) -> State:
+    """What ``as_arrays`` was given."""
+    arrays, meta = pickled
+    return State({name: torch.as_tensor(value) for name, value in arrays.items()}, meta)
 
 
 def _given(about: Mapping[str, Any], encoder: nn.Module | None, device: str | None) -> Any:

@@ -10,18 +10,20 @@ import torch
 
 from deepccg.core import InputError, State
 from deepccg.estimator.inputs import check_slots, plain_labels
+from deepccg.methods.lazy import without_cache
 
 
 def forget(estimator: Any, cls: Any, index: Any) -> None:
     """See ``DeepCCGClassifier.forget``."""
     if (cls is None) == (index is None):
         raise InputError("say what to forget: a class (cls=) or stored examples (index=)")
-    state = estimator.learner_.state_dict()
+    # Cached embeddings of others have moved with those of the forgotten: they are computed anew.
+    state = without_cache(estimator.learner_.state_dict())
     if cls is not None:
         gone = estimator._labels.encode(plain_labels(cls)).tolist()
     else:
         slots = check_slots(index, len(state.tensors["memory.y"]))
-        columns = state.tensors["memory.y"][slots].unique().tolist()
+        columns = torch.unique(state.tensors["memory.y"][slots]).tolist()
         state = without_examples(state, slots)
         gone = unseen_classes(state, columns)
     if gone:
@@ -33,6 +35,7 @@ def forget(estimator: Any, cls: Any, index: Any) -> None:
         estimator.classes_ = estimator._labels.labels
     estimator.learner_ = estimator._plan.build()  # a new one: free slots of the old hold values
     estimator.learner_.load_state_dict(state)
+    vars(estimator).pop("_watch", None)  # it follows examples that may have to go
 
 
 def without_memory(state: State, fresh: State) -> State:

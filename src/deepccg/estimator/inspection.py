@@ -14,6 +14,7 @@ from deepccg.estimator.available import is_generative, only_if
 from deepccg.estimator.inputs import check_inputs
 from deepccg.estimator.labels import IntArray, Labels, LabelTable
 from deepccg.estimator.odds import FloatArray
+from deepccg.estimator.shift import RepresentationShift, ShiftWatch
 from deepccg.gaussian import squared_distances
 from deepccg.methods.base import NetworkLearner
 from deepccg.methods.deepccg import ClassConditional
@@ -22,11 +23,12 @@ Table = dict[str, npt.NDArray[Any]]
 
 
 class Inspection:
-    """Questions to a fitted classifier; nothing here changes it."""
+    """Questions to a fitted classifier; nothing here changes what it predicts or learns."""
 
     classes_: Labels
     learner_: NetworkLearner[Any]
     _labels: LabelTable
+    _watch: ShiftWatch
 
     @only_if(is_generative)
     def ood_score(self, X: Any) -> FloatArray:  # noqa: N803  (scikit-learn's name)
@@ -45,6 +47,19 @@ class Inspection:
             own = learner.dim * learner.belief().scale.double().log()
             score = known.log() - torch.logsumexp(density, dim=1) - own
         return score.cpu().numpy()
+
+    @property
+    def shift_(self) -> RepresentationShift:
+        """What learning did to the stored examples' embeddings since this was last read.
+
+        Read it for the first time, and the measurement begins: there is nothing to compare with.
+        Without learning in between it says the same again. What it says is logged as well, as
+        INFO to the logger ``deepccg``.
+        """
+        check_is_fitted(self)
+        if "_watch" not in vars(self):
+            self._watch = ShiftWatch()
+        return self._watch.look(self.learner_)
 
     @property
     def evidence_(self) -> Table:

@@ -46,6 +46,8 @@ class LabelTable:
 
     def extended(self, values: Labels) -> "LabelTable":
         """With codes also for those of ``values [N]`` that are new."""
+        if self._knows(values):
+            return self
         found, first = np.unique(values, return_index=True)
         if len(self) == 0:
             labels, new = found, np.ones(len(found), dtype=bool)
@@ -71,9 +73,9 @@ class LabelTable:
 
     def encode(self, values: Labels) -> IntArray:
         """The code of each label; one that is not known is an ``InputError``."""
-        self._check_kind(values)
-        unknown = np.flatnonzero(~np.isin(values, self.labels))
-        if len(unknown):
+        if not self._knows(values):
+            self._check_kind(values)
+            unknown = np.flatnonzero(~np.isin(values, self.labels))
             raise InputError(
                 f"the label {values[unknown[0]]!r} was never seen: known are {self.labels.tolist()}"
             )
@@ -83,10 +85,22 @@ class LabelTable:
         """Where the label of each code stands among ``labels``, ``[K]``."""
         return np.argsort(self.codes).astype(np.int64)
 
+    def _knows(self, values: Labels) -> bool:
+        """Whether each of ``values`` is a label already; most often so, and quickly told."""
+        if len(values) == 0:
+            return True
+        if len(self) == 0 or self._is_of_other_kind(values):
+            return False
+        nearest = np.searchsorted(self.labels, values).clip(max=len(self) - 1)
+        return bool((self.labels[nearest] == values).all())
+
     def _check_kind(self, values: Labels) -> None:
-        """NumPy would turn numbers into strings to sort both together."""
-        if (values.dtype.kind in _NUMBERS) != (self.labels.dtype.kind in _NUMBERS):
+        if self._is_of_other_kind(values):
             raise InputError(
                 f"the labels so far are {self.labels.dtype}, these are {values.dtype}: "
                 f"numbers and names cannot be mixed"
             )
+
+    def _is_of_other_kind(self, values: Labels) -> bool:
+        """NumPy would turn numbers into strings to sort both together."""
+        return (values.dtype.kind in _NUMBERS) != (self.labels.dtype.kind in _NUMBERS)

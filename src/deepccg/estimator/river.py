@@ -1,0 +1,207 @@
+"""The same classifier with River's conventions: one dictionary at a time."""
+
+from collections.abc import Container, Iterable, Iterator, Mapping
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from deepccg.core import InputError
+from deepccg.estimator.classifier import DeepCCGClassifier
+from deepccg.estimator.features import FeatureTable, frame_values, present
+from deepccg.estimator.inputs import check_positive, plain_labels
+from deepccg.estimator.labels import Labels, LabelTable
+from deepccg.estimator.odds import FloatArray
+from deepccg.estimator.widening import widen
+
+try:
+    import pandas as pd
+    from river import base
+except ImportError as missing:
+    raise InputError(
+        f"RiverClassifier needs River ({missing}): pip install 'deepccg[river]'"
+    ) from None
+
+
+class RiverClassifier(base.MiniBatchClassifier):
+    """A classifier that keeps learning, new classes and features included, in fixed memory.
+
+    ``learn_one`` takes an optimiser step on the example and a replay of stored ones; with
+    ``batch_size`` examples are gathered first. Inputs are not scaled: put
+    ``river.preprocessing.StandardScaler()`` in front.
+
+    A feature that is missing, ``None`` or NaN counts as 0, the mean of a standardised one. One
+    that is new gets an input of its own, which changes no prediction until something is learned of
+    it; in a prediction it is ignored. Values that are not numbers are refused.
+
+    Args:
+        method: The engine, a name of ``deepccg.METHODS``.
+        method_params: Its fields, such as ``{"lr": 0.05}``; ``deepccg methods NAME`` lists them.
+        encoder: ``"mlp"``, ``"identity"``, or a module ``[B, F] -> [B, D]``, which is copied and
+            has no room for new features.
+        encoder_params: Fields of a named encoder: ``{"layers": (100, 80)}``.
+        memory: How many examples may be stored, in total, shared among the classes.
+        batch_size: Examples per optimiser step. Until that many have come they wait, and
+            predictions know nothing of them.
+        seed: Of every random draw.
+
+    Attributes:
+        classifier: The ``DeepCCGClassifier`` underneath, with ``memory_``, ``explain``, ``shift_``,
+            ``save`` and the rest; ``rows`` makes the arrays it takes.
+        features: The names of its inputs.
+
+    >>> model = RiverClassifier(seed=0)
+    >>> model.predict_one({"a": 1.0})
+    >>> model.learn_one({"a": 1.0, "b": 0.0}, "cow")
+    >>> model.learn_one({"a": -1.0, "b": 0.5}, "dog")
+    >>> model.predict_one({"a": -1.0, "b": 0.5})
+    'dog'
+    >>> sorted(model.predict_proba_one({"a": 0.9}))
+    ['cow', 'dog']
+    """
+
+    def __init__(
+        self,
+        method: str = "deepccg",
+        *,
+        method_params: Mapping[str, Any] | None = None,
+        encoder: str | nn.Module = "mlp",
+        encoder_params: Mapping[str, Any] | None = None,
+        memory: int = 500,
+        batch_size: int = 1,
+        seed: int | None = None,
+    ) -> None:
+        self.method = method
+        self.method_params = method_params
+        self.encoder = encoder
+        self.encoder_params = encoder_params
+        self.memory = memory
+        self.batch_size = batch_size
+        self.seed = seed
+        self.classifier = DeepCCGClassifier(
+            method,
+            method_params=method_params,
+            encoder=encoder,
+            encoder_params=encoder_params,
+            memory=memory,
+            batch_size=batch_size,
+            random_state=seed,
+        )
+        self._table = FeatureTable()
+        self._waiting: list[tuple[FloatArray, Any]] = []
+
+    @property
+    def _multiclass(self) -> bool:
+        return True
+
+    @property
+    def features(self) -> list[Any]:
+        """The name of each input of ``classifier``."""
+        return self._table.names
+
+    def rows(self, X: Any) -> FloatArray:  # noqa: N803  (scikit-learn's name)
+        """Dictionaries, or a data frame, as the array ``[N, F]`` that ``classifier`` takes."""
+        if isinstance(X, pd.DataFrame):
+            rows = self._table.rows(frame_values(X), X.columns)
+        else:
+            rows = np.array([self._table.row(present(x)) for x in X])
+        return _of_width(rows, self.classifier.n_features_in_)
+
+    def learn_one(self, x: dict[Any, Any], y: Any) -> None:
+        """Learn one example, or keep it until there are ``batch_size`` of them."""
+        check_positive("batch_size", self.batch_size)
+        there, label = present(x), plain_labels([y])
+        self._met().extended(label)  # refuses what cannot be a label beside the others
+        self._meet(there)
+        self._learn(self._table.row(there)[None], label)
+
+    def learn_many(self, X: pd.DataFrame, y: pd.Series) -> None:  # noqa: N803
+        """Learn the rows as ``learn_one`` would, one after the other."""
+        check_positive("batch_size", self.batch_size)
+        values, labels, names = frame_values(X), plain_labels(y), list(X.columns)
+        if len(values) != len(labels):
+            raise InputError(f"there are {len(values)} rows and {len(labels)} labels")
+        self._met().extended(labels)
+        for rows, new in _emergences(values, names, known=self._table.slots):
+            self._meet(new)
+            self._learn(self._table.rows(values[rows], names), labels[rows])
+
+    def predict_proba_one(self, x: dict[Any, Any], **kwargs: Any) -> dict[Any, float]:
+        """The probability of every label met so far; before the first, an empty dictionary."""
+        del kwargs
+        labels, probability = self._probabilities([x])
+        return dict(zip(labels, probability[0].tolist(), strict=True))
+
+    def predict_proba_many(self, X: pd.DataFrame) -> pd.DataFrame:  # noqa: N803
+        """The probability of every label met so far, a column each."""
+        labels, probability = self._probabilities(X)
+        return pd.DataFrame(probability, index=X.index, columns=labels)
+
+    def predict_many(self, X: pd.DataFrame) -> pd.Series:  # noqa: N803
+        """The most probable label of each row; ``None`` before the first was met."""
+        labels, probability = self._probabilities(X)
+        if not labels:
+            return pd.Series([None] * len(X), index=X.index, dtype=object)
+        return pd.Series([labels[best] for best in probability.argmax(axis=1)], index=X.index)
+
+    def _meet(self, names: Iterable[Any]) -> None:
+        """Have inputs for these features: if there are too few, twice as many as before."""
+        wanted = len(self._table.slots.keys() | set(names))
+        if self._has_learned() and wanted > (now := self.classifier.n_features_in_):
+            widen(self.classifier, max(wanted, 2 * now))
+        self._table.add(names)
+
+    def _learn(self, rows: FloatArray, labels: Labels) -> None:
+        """Take the steps for which there are examples enough; the others wait."""
+        self._waiting += zip(rows, labels, strict=True)
+        ready = len(self._waiting) // self.batch_size * self.batch_size
+        if not ready:
+            return
+        going, self._waiting = self._waiting[:ready], self._waiting[ready:]
+        width = self.classifier.n_features_in_ if self._has_learned() else max(len(self._table), 1)
+        x = np.concatenate([_of_width(row[None], width) for row, _ in going])
+        self.classifier.partial_fit(x, np.array([label for _, label in going]))
+
+    def _met(self) -> LabelTable:
+        """The labels learned, and those that wait."""
+        learned = self.classifier._labels if self._has_learned() else LabelTable.empty()
+        if not self._waiting:
+            return learned
+        return learned.extended(np.array([label for _, label in self._waiting]))
+
+    def _has_learned(self) -> bool:
+        return "learner_" in vars(self.classifier)
+
+    def _probabilities(self, X: Any) -> tuple[list[Any], FloatArray]:  # noqa: N803
+        """The labels met so far, and their probabilities ``[N, K]``: 0 for one that waits."""
+        labels = self._met().labels
+        if not self._has_learned():
+            return labels.tolist(), np.full((len(X), len(labels)), 1 / max(len(labels), 1))
+        probability = np.zeros((len(X), len(labels)))
+        known = np.searchsorted(labels, self.classifier.classes_)
+        probability[:, known] = self.classifier.predict_proba(self.rows(X))
+        return labels.tolist(), probability
+
+
+def _of_width(rows: FloatArray, width: int) -> FloatArray:
+    """Rows ``[N, F]`` with zeros added or further slots left out."""
+    placed = np.zeros((len(rows), width))
+    shared = min(width, rows.shape[1])
+    placed[:, :shared] = rows[:, :shared]
+    return placed
+
+
+def _emergences(
+    values: FloatArray, names: list[Any], known: Container[Any]
+) -> Iterator[tuple[slice, list[Any]]]:
+    """Split rows where features first have a value: the rows, and what is new with the first."""
+    there = ~np.isnan(values)
+    first = {
+        name: int(column.argmax())
+        for name, column in zip(names, there.T, strict=True)
+        if name not in known and column.any()
+    }
+    starts = sorted({0, *first.values()})
+    for begin, end in pairwise([*starts, len(values)]):
+        yield slice(begin, end), [name for name, row in first.items() if row == begin]
