@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from deepccg.core import Batch, InputError, Learner, StepInfo, Task, TaskRequired, TestSet
     from deepccg.estimator import DeepCCGClassifier
+    from deepccg.estimator.river import RiverClassifier as RiverClassifier
     from deepccg.evaluation import evaluate
-    from deepccg.experiment import RunConfig, RunResult, load, load_run, run
+    from deepccg.experiment import RunConfig, RunResult, load, load_run, resume, run
     from deepccg.methods import ER, METHODS, SGD, DeepCCG, NetworkLearner
     from deepccg.networks import MLP, SlimResNet18
     from deepccg.streams import (
@@ -29,8 +30,9 @@ __version__ = "0.1.0"
 _HOME = {
     "core": ("Batch", "InputError", "Learner", "StepInfo", "Task", "TaskRequired", "TestSet"),
     "estimator": ("DeepCCGClassifier",),
+    "estimator.river": ("RiverClassifier",),  # not in __all__: it needs an extra
     "evaluation": ("evaluate",),
-    "experiment": ("RunConfig", "RunResult", "load", "load_run", "run"),
+    "experiment": ("RunConfig", "RunResult", "load", "load_run", "resume", "run"),
     "methods": ("ER", "METHODS", "SGD", "DeepCCG", "NetworkLearner"),
     "networks": ("MLP", "SlimResNet18"),
     "streams": (
@@ -75,6 +77,7 @@ __all__ = [
     "load_dataset",
     "load_run",
     "make_test_set",
+    "resume",
     "run",
     "shifting_window",
 ]
@@ -87,4 +90,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted({*__all__, *_ROOM_OF})

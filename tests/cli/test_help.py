@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-COMMANDS = ["run", "resume", "methods", "data", "stream", "predict", "version"]
+COMMANDS = ["run", "resume", "methods", "data", "stream", "predict", "version", "report", "demo"]
 PROBE = """
 import json, sys
 from deepccg.cli import app

@@ -2,13 +2,14 @@
 
 import json
 import re
-from collections.abc import Callable
+import subprocess
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from killing import QUICK, Forks, Moment, Whole, fingerprint
+from killing import QUICK, Forks, Moment, Outcome, Whole, fingerprint
 
 from deepccg.experiment.checkpoint import load_checkpoint
 
@@ -44,9 +45,46 @@ def test_every_call_of_a_checkpoint_and_a_record_may_fail(
         check(forks, expected, tmp_path_factory.mktemp("full"), call, 0.5)
 
 
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Callable[[int], Path]]:
+    """A function that makes a real disk of so many KiB, or gives it that size."""
+    place, mounted = tmp_path / "disk", False
+
+    def of_size(kib: int) -> Path:
+        nonlocal mounted
+        place.mkdir(exist_ok=True)
+        size = f"{'remount,' if mounted else ''}size={kib}k"
+        command = ["mount", "-t", "tmpfs", "-o", size, "tmpfs", str(place)]
+        if subprocess.run(command, check=False, capture_output=True).returncode:
+            pytest.skip("mounting a tmpfs is not permitted here; write errors are injected above")
+        mounted = True
+        return place
+
+    yield of_size
+    if mounted:
+        subprocess.run(["umount", str(place)], check=True)
+
+
+@pytest.mark.slow  # two runs each
+@pytest.mark.parametrize("kib", [4, 60, 120, 200])
+def test_a_small_disk(
+    forks: Forks, whole: Callable[[str], Whole], small_disk: Callable[[int], Path], kib: int
+) -> None:
+    """Nothing is injected: the kernel says that there is no room."""
+    expected = whole("deepccg")
+    place = small_disk(kib)
+    done = forks(["run", "--method", "deepccg", *QUICK], str(place), None)
+    check_told(forks, expected, small_disk(64 * 1024), done)
+
+
 def check(forks: Forks, expected: Whole, place: Path, call: int, part: float) -> None:
     command = ["run", "--method", "deepccg", *QUICK]
     done = forks(command, str(place), Moment(call=call, act="full", part=part))
+    check_told(forks, expected, place, done)
+
+
+def check_told(forks: Forks, expected: Whole, place: Path, done: Outcome) -> None:
+    command = ["run", "--method", "deepccg", *QUICK]
     assert (done.status, done.out) == (2, "")
     (directory,) = (place / "out").glob("*/seed-0")
     names = {file.name for file in directory.iterdir()}

@@ -9,7 +9,7 @@ import tomli_w
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deepccg.cli.run import _assignment, _seeds, _settings_from_file
+from deepccg.cli.run import _seeds, _settings_from_file, assignment
 from deepccg.core import InputError
 from deepccg.experiment import RunConfig, resolve
 from deepccg.methods import METHODS
@@ -88,7 +88,7 @@ def test_any_assignment_on_the_command_line(pairs: list[tuple[str, str]]) -> Non
     given_settings: dict[str, Any] = {}
     for key, value in pairs:
         try:
-            name, parsed = _assignment(f"{key}={value}")
+            name, parsed = assignment(f"{key}={value}")
         except InputError as error:
             said = str(error)
             assert "FIELD=VALUE" in said

@@ -11,10 +11,15 @@ from typing import Any, NoReturn
 import typer
 from typer.exceptions import TyperException
 
+from deepccg.cli.demo import demo
 from deepccg.cli.predict import predict
+from deepccg.cli.report import report
+from deepccg.cli.reproduce import reproduce
 from deepccg.cli.resume import resume
 from deepccg.cli.run import run
 from deepccg.cli.show import data, methods, stream, version
+from deepccg.cli.sweep import sweep
+from deepccg.cli.tune import tune
 
 app = typer.Typer(
     name="deepccg",
@@ -25,7 +30,20 @@ app = typer.Typer(
     help="Learn a classifier online from a changing stream. "
     "Try: `deepccg run --method deepccg,er,sgd --dataset digits --seeds 0-2`",
 )
-for command in (run, resume, methods, data, stream, predict, version):
+for command in (
+    run,
+    resume,
+    sweep,
+    reproduce,
+    tune,
+    report,
+    demo,
+    methods,
+    data,
+    stream,
+    predict,
+    version,
+):
     app.command()(command)
 
 

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import asdict
+from itertools import groupby
 from typing import TYPE_CHECKING, TypedDict
 
 import typer
@@ -9,6 +10,7 @@ from rich.console import Console
 
 if TYPE_CHECKING:
     from deepccg.experiment import RunConfig, RunResult
+    from deepccg.records import Evaluation, RunDirectory
 
 
 def print_results(results: "list[list[RunResult]]", as_json: bool = False) -> None:
@@ -20,11 +22,11 @@ def print_results(results: "list[list[RunResult]]", as_json: bool = False) -> No
         result_row(
             _label(runs[0].config),
             {run.config.seed: run.evaluations for run in runs},
-            "" if runs[0].config.stream.joint is None else "offline",
+            _note(runs[0].config),
         )
         for runs in results
     ]
-    scored = _scored(first)
+    scored = _scored(first.config, first.evaluations[-1])
     if as_json:
         summary = summary_json(rows, **scored)
         for entry, runs in zip(summary["results"], results, strict=True):
@@ -41,6 +43,44 @@ def print_results(results: "list[list[RunResult]]", as_json: bool = False) -> No
     where = sorted({str(runs[0].directory.parent) for runs in results})
     text = [*lines, f"Held at the end: {'; '.join(kept)}.", f"Run directories: {', '.join(where)}"]
     console.print("\n".join(text), highlight=False, soft_wrap=True)
+
+
+def print_recorded(runs: "list[tuple[RunConfig, RunDirectory]]") -> None:
+    """A table for each title and scoring, from the records alone; nothing is loaded."""
+    from deepccg.report import result_row, result_table
+
+    def table(run: "tuple[RunConfig, RunDirectory]") -> tuple[str, str]:
+        return title(run[0]), run[0].evaluation.model_dump_json()
+
+    for _, together in groupby(sorted(runs, key=table), key=table):
+        configs: dict[str, RunConfig] = {}
+        scores: dict[str, dict[int, list[Evaluation]]] = {}
+        for config, directory in together:
+            configs.setdefault(config.name(), config)
+            scores.setdefault(config.name(), {})[config.seed] = directory.evaluations()
+        labels = _labels(configs)
+        rows = [
+            result_row(labels[name], by_seed, _note(configs[name]))
+            for name, by_seed in scores.items()
+        ]
+        name = next(iter(configs))
+        final = next(iter(scores[name].values()))[-1]
+        scored = _scored(configs[name], final)
+        Console().print(result_table(rows, title=title(configs[name]), **scored))
+
+
+def _labels(configs: "dict[str, RunConfig]") -> dict[str, str]:
+    """Method and preset, and those fields in which the runs of a method differ."""
+    from deepccg.records import dotted
+
+    flat = {name: dict(dotted(config.model_dump(mode="json"))) for name, config in configs.items()}
+    labels = {}
+    for name, config in configs.items():
+        alike = [flat[other] for other, its in configs.items() if _label(its) == _label(config)]
+        differing = [key for key in flat[name] if len({str(each.get(key)) for each in alike}) > 1]
+        fields = ", ".join(f"{key.removeprefix('method.')} {flat[name][key]}" for key in differing)
+        labels[name] = _label(config) + (f", {fields}" if fields else "")
+    return labels
 
 
 def _protocol(runs: "list[RunResult]", named: bool) -> list[str]:
@@ -66,15 +106,18 @@ class _Scored(TypedDict):
     source: str
 
 
-def _scored(result: "RunResult") -> _Scored:
-    final = result.evaluations[-1]
-    held_out = result.config.evaluation.validation is not None
+def _scored(config: "RunConfig", final: "Evaluation") -> _Scored:
+    held_out = config.evaluation.validation is not None
     source = "held-out training images" if held_out else "test images"
     return {"images": final.images, "of_images": final.of_images, "source": source}
 
 
 def _label(config: "RunConfig") -> str:
     return config.method.name + ("" if config.preset == "default" else f" ({config.preset})")
+
+
+def _note(config: "RunConfig") -> str:
+    return "" if config.stream.joint is None else "offline"
 
 
 def title(config: "RunConfig") -> str:

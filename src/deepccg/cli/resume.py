@@ -28,6 +28,9 @@ def resume(
     checkpoint_every: Annotated[
         str | None, typer.Option(help="Steps, such as 100, or seconds, such as 30s; default 60s.")
     ] = None,
+    track: Annotated[
+        str | None, typer.Option(help="Tell mlflow, tensorboard or wandb the records, too.")
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object on stdout for each table.")
     ] = False,
@@ -52,7 +55,7 @@ def resume(
     results = []
     for run in found:
         try:
-            results.append(_resume_one(run, data_dir, learner, checkpoint_every))
+            results.append(_resume_one(run, data_dir, learner, checkpoint_every, track))
         except InUse as error:
             if len(found) == 1:
                 raise
@@ -66,6 +69,7 @@ def _resume_one(
     data_dir: Path | None,
     learner: "type[Learner] | None",
     checkpoint_every: str | None,
+    track: str | None,
 ) -> "RunResult":
     from deepccg.experiment import recorded
     from deepccg.experiment import resume as resume_one
@@ -81,6 +85,7 @@ def _resume_one(
             data_dir=data_dir,
             progress=progress,
             checkpoint_every=checkpoint_every,
+            track=track,
         ),
     )
 

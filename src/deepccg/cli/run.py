@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from deepccg.experiment import RunConfig, RunResult
 
 PANEL_WHAT, PANEL_HOW, PANEL_SCORE, PANEL_WHERE = "What", "Settings", "Scoring", "Where"
-MOST_SEEDS = 10_000
 
 
 def run(
@@ -87,6 +86,14 @@ def run(
         int | None,
         typer.Option(help="Score on at most so many images.", rich_help_panel=PANEL_SCORE),
     ] = None,
+    shift_images: Annotated[
+        int | None,
+        typer.Option(
+            help="Record how each batch moves at most so many test images of the first task; "
+            "`deepccg report` draws it.",
+            rich_help_panel=PANEL_SCORE,
+        ),
+    ] = None,
     as_json: Annotated[
         bool,
         typer.Option(
@@ -117,6 +124,12 @@ def run(
             rich_help_panel=PANEL_WHERE,
         ),
     ] = None,
+    track: Annotated[
+        str | None,
+        typer.Option(
+            help="Tell mlflow, tensorboard or wandb the records, too.", rich_help_panel=PANEL_WHERE
+        ),
+    ] = None,
 ) -> None:
     """Learn a stream online and print task- and class-incremental results.
 
@@ -139,11 +152,12 @@ def run(
         "evaluation.validation": validation,
         "evaluation.every": _number_or_word(eval_every) if eval_every else None,
         "evaluation.images": eval_images,
+        "evaluation.shift_images": shift_images,
         "device": device,
         "threads": threads,
     }
     given |= {key: value for key, value in flags.items() if value is not None}
-    assigned = dict(_assignment(text) for text in settings or [])
+    assigned = dict(assignment(text) for text in settings or [])
     if method is None and assigned.keys().isdisjoint(("method", "method.name")):
         _refuse_code(given, config)
     given |= assigned
@@ -159,13 +173,18 @@ def run(
     if data_dir is not None and not data_dir.is_dir():
         raise InputError(f"--data-dir {data_dir} is not a directory")
     rows = [
-        [_run_one(config, out, data_dir, checkpoint_every) for config in each] for each in configs
+        [_run_one(config, out, data_dir, checkpoint_every, track) for config in each]
+        for each in configs
     ]
     print_results(rows, as_json)
 
 
 def _run_one(
-    config: "RunConfig", out: Path, data_dir: Path | None, checkpoint_every: str | None
+    config: "RunConfig",
+    out: Path,
+    data_dir: Path | None,
+    checkpoint_every: str | None,
+    track: str | None,
 ) -> "RunResult":
     from deepccg.experiment import run as run_one
 
@@ -180,6 +199,7 @@ def _run_one(
             data_dir=data_dir,
             progress=progress,
             checkpoint_every=checkpoint_every,
+            track=track,
         ),
     )
 
@@ -217,7 +237,8 @@ def _refuse_code(given: dict[str, Any], path: Path | None) -> None:
         )
 
 
-def _assignment(text: str) -> tuple[str, Any]:
+def assignment(text: str) -> tuple[str, Any]:
+    """The field and value of ``--set FIELD=VALUE``."""
     from deepccg.core import InputError
     from deepccg.records import parse_toml
 
@@ -235,20 +256,6 @@ def _number_or_word(text: str) -> int | str:
 
 
 def _seeds(text: str) -> list[int]:
-    """The numbers of ``0``, ``0-2`` or ``0,3,5-7``."""
-    from deepccg.core import InputError
+    from deepccg.experiment import parse_seeds
 
-    seeds: list[int] = []
-    for part in text.split(","):
-        first, dash, last = part.strip().partition("-")
-        if not first.isdecimal() or (dash and not last.isdecimal()):
-            raise InputError(f"--seeds {text}: write for example 0, 0-2 or 0,3,5")
-        if max(len(first), len(last)) > 18:
-            raise InputError(f"--seeds {text}: seeds have at most 18 digits")
-        named = range(int(first), int(last if dash else first) + 1)
-        if len(seeds) + len(named) > MOST_SEEDS:
-            raise InputError(f"--seeds {text} names more than {MOST_SEEDS:,} seeds")
-        seeds += named
-    if not seeds:
-        raise InputError(f"--seeds {text} names no seed")
-    return list(dict.fromkeys(seeds))
+    return parse_seeds(text)

@@ -13,6 +13,7 @@ from deepccg.core.errors import (
     TaskRequired,
 )
 from deepccg.core.learner import Learner
+from deepccg.core.places import default_cache_dir
 from deepccg.core.seeding import derive_seed, make_generator
 from deepccg.core.types import (
     Batch,
@@ -43,6 +44,7 @@ __all__ = [
     "TaskRequired",
     "TestSet",
     "check_examples",
+    "default_cache_dir",
     "derive_seed",
     "make_generator",
 ]

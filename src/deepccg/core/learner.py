@@ -1,13 +1,14 @@
 """The contract every method obeys."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from deepccg.core.config import Config as MethodConfig
+from deepccg.core.errors import InputError
 from deepccg.core.types import Batch, Holdings, State, StepInfo, Task
 
 
@@ -80,6 +81,22 @@ class Learner(ABC):
         """``predict_logits`` under several tasks. Methods that can, embed ``x`` only once."""
         return [self.predict_logits(x, task) for task in tasks]
 
+    def representation(self, x: Tensor, task: Task | None = None) -> Tensor:
+        """Embeddings ``[B, D]`` of ``x`` as ``predict_logits`` classifies them under ``task``.
+
+        Only recording representation shift asks for this and for ``classifier``.
+        """
+        del x, task
+        raise _in_one_piece(self)
+
+    def classifier(self, task: Task | None = None) -> Callable[[Tensor], Tensor]:
+        """The classifier as it is now, ``[B, D] -> [B, C]``; no later step changes it.
+
+        ``classifier(task)(representation(x, task))`` is ``predict_logits(x, task)``.
+        """
+        del task
+        raise _in_one_piece(self)
+
     def predict_proba(self, x: Tensor, task: Task | None = None) -> Tensor:
         """Class probabilities ``[B, C]`` over ``columns(task)``."""
         return torch.softmax(self.predict_logits(x, task), dim=1)
@@ -88,3 +105,10 @@ class Learner(ABC):
         """The most probable label of each example, ``[B]``."""
         best = self.predict_logits(x, task).argmax(dim=1)
         return torch.tensor(self.columns(task), dtype=torch.int64)[best.cpu()]
+
+
+def _in_one_piece(learner: Learner) -> InputError:
+    return InputError(
+        f"{type(learner).__name__} does not tell its embedding from its classifier (the methods "
+        f"representation and classifier): its representation shift cannot be recorded"
+    )

@@ -1,5 +1,20 @@
 """Scoring a learner on held-out images, task- and class-incrementally, in one pass over them."""
 
+from deepccg.evaluation.calibration import (
+    Reliability,
+    brier_score,
+    expected_calibration_error,
+    reliability,
+)
 from deepccg.evaluation.evaluate import Witness, evaluate
+from deepccg.evaluation.shift import ShiftMeter
 
-__all__ = ["Witness", "evaluate"]
+__all__ = [
+    "Reliability",
+    "ShiftMeter",
+    "Witness",
+    "brier_score",
+    "evaluate",
+    "expected_calibration_error",
+    "reliability",
+]

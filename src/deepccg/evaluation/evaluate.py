@@ -99,12 +99,12 @@ def _correct(
         if witness is not None and None in tasks:
             witness(x, answers[tasks.index(None)])
         for i, logits in zip(needed, answers, strict=True):
-            predicted = _labels(logits, learner.columns(masks[i]))
+            predicted = predicted_labels(logits, learner.columns(masks[i]))
             correct[i].update(y[predicted == y].tolist())
     return correct
 
 
-def _labels(logits: Tensor, columns: Sequence[int]) -> Tensor:
+def predicted_labels(logits: Tensor, columns: Sequence[int]) -> Tensor:
     """The label with the highest score, the first of equals, ``[B]``."""
     if logits.isnan().any():
         raise Diverged("the learner's scores are not numbers: try a smaller lr")

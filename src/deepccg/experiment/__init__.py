@@ -1,8 +1,15 @@
 """Running experiments: configuration, the loop, checkpoints."""
 
 from deepccg.experiment.audit_report import protocol_line
-from deepccg.experiment.build import build_learner, build_material, learner_class, resolve
+from deepccg.experiment.build import (
+    build_learner,
+    build_material,
+    learner_class,
+    nested,
+    resolve,
+)
 from deepccg.experiment.checkpoint import CheckpointWarning
+from deepccg.experiment.command import run_command
 from deepccg.experiment.config import (
     EvaluationConfig,
     MethodSettings,
@@ -10,34 +17,50 @@ from deepccg.experiment.config import (
     StreamConfig,
     validated,
 )
+from deepccg.experiment.directory import is_finished
+from deepccg.experiment.film import REACH, Film, Reel, film
 from deepccg.experiment.journal import resume_command
 from deepccg.experiment.load import TrainedRun, load, load_run
 from deepccg.experiment.presets import PRESETS
 from deepccg.experiment.recorded import folder_of, recorded
 from deepccg.experiment.run import RunResult, resume, run
-from deepccg.experiment.stopping import Interrupted
+from deepccg.experiment.seeds import parse_seeds
+from deepccg.experiment.stopping import Interrupted, StopRequest, stop_requests
+from deepccg.experiment.stored import StoredExamples, stored_examples
 
 __all__ = [
     "PRESETS",
+    "REACH",
     "CheckpointWarning",
     "EvaluationConfig",
+    "Film",
     "Interrupted",
     "MethodSettings",
+    "Reel",
     "RunConfig",
     "RunResult",
+    "StopRequest",
+    "StoredExamples",
     "StreamConfig",
     "TrainedRun",
     "build_learner",
     "build_material",
+    "film",
     "folder_of",
+    "is_finished",
     "learner_class",
     "load",
     "load_run",
+    "nested",
+    "parse_seeds",
     "protocol_line",
     "recorded",
     "resolve",
     "resume",
     "resume_command",
     "run",
+    "run_command",
+    "stop_requests",
+    "stored_examples",
     "validated",
 ]

@@ -106,6 +106,13 @@ class Auditor:
         self._judge_test_part()
         self._counter.phase = "learning"
 
+    @contextlib.contextmanager
+    def asking(self, *, counted: bool = True) -> Iterator[None]:
+        """Surround a look at the learner between two evaluations; its passes are theirs."""
+        self._counter.phase = "evaluation" if counted else "audit"
+        yield
+        self._counter.phase = "learning"
+
     def audit(self) -> dict[str, Any] | None:
         """The content of ``audit.json`` as things stand; ``None`` if not watched from the start."""
         if not self._complete:
@@ -179,7 +186,9 @@ class Auditor:
     def _test_examples(self) -> ExampleIndex:
         if self._test is None:
             self._test = ExampleIndex(self._material.shape)
-            self._test.add(self._material.test.x)
+            for scored in (self._material.test, self._material.shift):
+                if scored is not None:
+                    self._test.add(scored.x)
         return self._test
 
     def _judge_test_part(self) -> None:

@@ -38,6 +38,7 @@ class Material:
         shape: The shape of one input.
         data: Where all this comes from.
         asked_before: How often its test part had been asked for before the run.
+        shift: Images of the first task, whose shift is recorded; ``None``: it is not.
     """
 
     stream: Stream
@@ -47,6 +48,7 @@ class Material:
     shape: tuple[int, ...]
     data: Dataset
     asked_before: int
+    shift: TestSet | None = None
 
     @property
     def test_asked(self) -> int:
@@ -97,6 +99,11 @@ def resolve(settings: Mapping[str, Any], learner: type[Learner] | None = None) -
     config = config.model_copy(update={"preset": recorded_name(config.preset)})
     if config.memory is not None and config.memory_per_class is not None:
         raise InputError("give memory (in total) or memory_per_class, not both")
+    if config.stream.joint is not None and config.evaluation.shift_images is not None:
+        raise InputError(
+            "evaluation.shift_images needs tasks that come one after the other: "
+            "a joint stream has all of them at once"
+        )
     fields_class = (learner or learner_class(config.method.name)).Config
     fields = validated(fields_class, config.method.fields, "method")
     method = {"name": config.method.name, **fields.model_dump(mode="json")}
@@ -140,8 +147,12 @@ def build_material(config: RunConfig, data: Dataset) -> Material:
     if config.evaluation.validation is None:
         scored = data.test
     test = make_test_set(scored, stream.tasks, config.evaluation.images, config.seed)
+    followed = config.evaluation.shift_images
+    shift = None
+    if followed is not None:
+        shift = make_test_set(scored, stream.tasks[:1], followed, config.seed)
     shape = tuple(train.x.shape[1:])
-    return Material(stream, test, len(scored), data.class_names, shape, data, before)
+    return Material(stream, test, len(scored), data.class_names, shape, data, before, shift)
 
 
 def _stream(config: RunConfig, train: Split, n_classes: int) -> Stream:
@@ -178,7 +189,8 @@ def build_learner(
     ``watch`` gets to see the network before the learner does.
     """
     try:
-        network = build_network(config.network, shape, config.seed)
+        native = config.kernels == "native"
+        network = build_network(config.network, shape, config.seed, native)
         device = torch.device(config.device)
         if device.type == "meta":
             raise RuntimeError("it holds no numbers")

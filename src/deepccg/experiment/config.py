@@ -22,6 +22,7 @@ from deepccg.experiment.limits import check_plain
 from deepccg.networks import NetworkConfig
 
 Scenario = Literal["task", "class"]
+Kernels = Literal["auto", "torch", "native"]
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
 MOST_EXAMPLES = 10**9  # that a memory may be told to hold
@@ -68,6 +69,11 @@ class EvaluationConfig(Config):
         description="hold out this share of the training data and score on it; the test set "
         "is not opened",
     )
+    shift_images: PositiveInt | None = Field(
+        None,
+        description="record, for each batch after the first task, how it moves at most so many "
+        "of that task's test images; costs a forward of them per batch; default: do not",
+    )
 
 
 class MethodSettings(BaseModel):
@@ -102,6 +108,11 @@ class RunConfig(Config):
         1, le=MOST_THREADS, description="torch threads; results are exact per number"
     )
     device: str = Field("cpu", description="torch device")
+    kernels: Kernels = Field(
+        "auto",
+        description="native: normalise images with a kernel that is compiled once; torch: with "
+        "PyTorch's own operations, slower; results are exact per kind; auto: native where it helps",
+    )
     stream: StreamConfig = StreamConfig()
     method: MethodSettings = MethodSettings(name="deepccg")
     network: NetworkConfig = NetworkConfig()
@@ -115,7 +126,10 @@ class RunConfig(Config):
 
     def identity(self) -> str:
         """A short hash of everything that decides the result but the seed."""
-        fields = self.model_dump(mode="json", exclude={"seed", "threads", "device", "preset"})
+        excluded = {"seed", "threads", "device", "kernels", "preset"}
+        fields = self.model_dump(mode="json", exclude=excluded)
+        if self.evaluation.shift_images is None:  # younger than the names of runs
+            del fields["evaluation"]["shift_images"]
         text = json.dumps(fields, sort_keys=True)
         return hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
 

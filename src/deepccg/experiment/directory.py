@@ -73,6 +73,18 @@ def opened(
         yield state
 
 
+def is_finished(config: RunConfig, target: RunDirectory) -> bool:
+    """Whether a directory holds just this run, complete and undamaged. Needs no data."""
+    try:
+        if not target.config_path.exists():
+            return False
+        same = _decisive(validated(RunConfig, target.config())) == _decisive(config)
+        steps = [evaluation.step for evaluation in target.evaluations() if evaluation.final]
+    except (InputError, RecordError):  # told when the run is opened
+        return False
+    return same and bool(steps) and _finished(target, steps[-1]) is not None
+
+
 @contextlib.contextmanager
 def _locked(target: RunDirectory) -> Iterator[None]:
     """Only one process at a time; the lock of a killed process is gone with it."""
@@ -146,7 +158,7 @@ def _load(
 
 def _check_free(target: RunDirectory) -> None:
     """A new run begins in an empty directory, or in one whose beginning was cut off."""
-    begun = {target.environment_path, target.lock_path}
+    begun = {target.environment_path, target.lock_path, target.log_path}
     try:
         files = list(target.path.iterdir()) if target.path.exists() else []
     except OSError as error:
@@ -157,5 +169,5 @@ def _check_free(target: RunDirectory) -> None:
 
 def _decisive(config: RunConfig) -> dict[str, Any]:
     """What makes two runs the same. TOML has no None: a field left open is a field left out."""
-    excluded = {"threads", "device", "preset"}
+    excluded = {"threads", "device", "kernels", "preset"}
     return config.model_dump(mode="json", exclude=excluded, exclude_none=True)

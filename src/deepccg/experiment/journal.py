@@ -2,7 +2,7 @@
 
 import contextlib
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +20,22 @@ class Journal:
         about: What every checkpoint says of its run.
         step: The step of the last checkpoint; 0 if there is none.
         records: How many records there are.
+        tell: Called with each record that was written.
     """
 
     def __init__(
-        self, target: RunDirectory, about: Mapping[str, Any], step: int, records: int
+        self,
+        target: RunDirectory,
+        about: Mapping[str, Any],
+        step: int,
+        records: int,
+        tell: Callable[[Record], None] | None = None,
     ) -> None:
         self._target = target
         self._about = dict(about)
         self._saved = step
         self._records = records
+        self._tell = tell
 
     @property
     def directory(self) -> Path:
@@ -45,6 +52,8 @@ class Journal:
         with self._writing(self._target.records_path):
             append_record(self._target.records_path, record)
         self._records += 1
+        if self._tell is not None:
+            self._tell(record)
 
     def file(self, path: Path, content: bytes) -> None:
         """Write a whole file, or leave the old one."""

@@ -5,6 +5,7 @@ from pathlib import Path
 from deepccg.core import InputError, Learner
 from deepccg.experiment.config import RunConfig, validated
 from deepccg.methods import METHODS
+from deepccg.networks import gains_from_native
 from deepccg.records import RunDirectory
 from deepccg.streams import Dataset, available, load_dataset
 
@@ -25,6 +26,15 @@ def recorded(
             f"{target.path} was run with {config.method.name}: pass that class as learner"
         )
     return config, chosen
+
+
+def kernels_of(config: RunConfig, target: RunDirectory, shape: tuple[int, ...]) -> str:
+    """What ``auto`` stands for: what the run was begun with, else what is faster here."""
+    if config.kernels != "auto":
+        return config.kernels
+    if target.config_path.exists():  # runs begun before there was a choice say nothing
+        return validated(RunConfig, {"kernels": "torch", **target.config()}).kernels
+    return "native" if gains_from_native(config.network, shape) else "torch"
 
 
 def folder_of(dataset: str) -> str | None:

@@ -1,14 +1,11 @@
 """One loop: read a batch once, learn, score when due, checkpoint."""
 
-import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from deepccg.core import InputError, Learner, StepInfo
 from deepccg.evaluation import Witness, evaluate
@@ -24,11 +21,14 @@ from deepccg.experiment.config import RunConfig
 from deepccg.experiment.directory import opened
 from deepccg.experiment.health import check_state, check_step, divergence_explained
 from deepccg.experiment.journal import Journal
-from deepccg.experiment.recorded import recorded, recorded_data
+from deepccg.experiment.recorded import kernels_of, recorded, recorded_data
 from deepccg.experiment.schedule import CheckpointSchedule
+from deepccg.experiment.shift import ShiftLog
 from deepccg.experiment.stopping import Interrupted, stop_requests
+from deepccg.experiment.threads import torch_threads
 from deepccg.records import Evaluation, RecordError, RunDirectory, Training, summary
 from deepccg.streams import Cursor, Dataset, load_dataset
+from deepccg.tracking import check_tracker, tracked
 
 Progress = Callable[[int, int, StepInfo], None]
 
@@ -70,6 +70,7 @@ def run(
     data_dir: str | Path | None = None,
     progress: Progress | None = None,
     checkpoint_every: int | str | None = None,
+    track: str | None = None,
     **settings: Any,
 ) -> RunResult:
     """Learn a stream online, score it, and write a run directory.
@@ -86,6 +87,8 @@ def run(
         data_dir: Where a named data set lies on this machine; it is not recorded.
         progress: Called after each step with step, total steps and what the step told.
         checkpoint_every: Steps, or seconds such as ``"30s"``; default 60 seconds.
+        track: An experiment tracker that is told the records: ``"mlflow"``, ``"tensorboard"`` or
+            ``"wandb"``.
         **settings: Fields of ``RunConfig``, for example ``dataset="digits", memory=100,
             method="er"``; nested ones as dictionaries or with dotted names.
     """
@@ -97,10 +100,12 @@ def run(
         settings = config.model_dump(mode="json", exclude_none=True)
     config = resolve(settings, learner)
     schedule = CheckpointSchedule(checkpoint_every)
+    if track is not None:
+        check_tracker(track)
     learner = learner or learner_class(config.method.name)
     target = RunDirectory(Path(directory or Path("runs") / config.name() / f"seed-{config.seed}"))
     data = data or load_dataset(config.dataset, data_dir=data_dir)
-    return _run(config, target, learner, data, schedule, progress)
+    return _run(config, target, learner, data, schedule, progress, track)
 
 
 def resume(
@@ -111,6 +116,7 @@ def resume(
     data_dir: str | Path | None = None,
     progress: Progress | None = None,
     checkpoint_every: int | str | None = None,
+    track: str | None = None,
 ) -> RunResult:
     """Continue the run of a directory to its end, or read it back if it is there.
 
@@ -121,12 +127,13 @@ def resume(
         data_dir: Where a named data set, or the folder that was learned, lies on this machine.
         progress: As in ``run``.
         checkpoint_every: As in ``run``.
+        track: As in ``run``.
     """
     target = RunDirectory(Path(directory))
     config, learner = recorded(target, learner)
     schedule = CheckpointSchedule(checkpoint_every)
     data = data or recorded_data(config, target, data_dir)
-    return _run(config, target, learner, data, schedule, progress)
+    return _run(config, target, learner, data, schedule, progress, track)
 
 
 def _run(
@@ -136,11 +143,13 @@ def _run(
     data: Dataset,
     schedule: CheckpointSchedule,
     progress: Progress | None,
+    track: str | None,
 ) -> RunResult:
     """Set up, learn, and read back what was written."""
     config = config.model_copy(update={"dataset": data.name})  # a name, never a path
-    with _threads(config.threads):
+    with torch_threads(config.threads):
         material = build_material(config, data)
+        config = config.model_copy(update={"kernels": kernels_of(config, target, material.shape)})
         stream = material.stream
         auditor = Auditor(config, material)
         learner = build_learner(
@@ -152,9 +161,12 @@ def _run(
             "class_names": list(material.class_names),
             "classes": list(stream.classes),
         }
-        with opened(config, target, learner, about, len(stream)) as there:
+        with (
+            opened(config, target, learner, about, len(stream)) as there,
+            tracked(track, target, config.model_dump(mode="json")) as tracker,
+        ):
             cursor = Cursor(stream, there.position)
-            journal = Journal(target, about, there.position, there.records)
+            journal = Journal(target, about, there.position, there.records, tracker.record)
             auditor.begin(there.position, there.audit, partial(journal.file, target.audit_path))
             _learn(config, material, learner, cursor, journal, auditor, schedule, progress)
     if not target.finished:
@@ -176,6 +188,7 @@ def _learn(
 ) -> None:
     """The loop."""
     steps = len(material.stream)
+    shift = ShiftLog(config, material, journal, auditor, learner, cursor.position)
     with stop_requests() as stop, divergence_explained(config, journal, cursor):
         for batch in cursor:
             step = cursor.position
@@ -186,6 +199,7 @@ def _learn(
                 progress(step, steps, info)
             if step % TRAINING_RECORD_STEPS == 0:
                 journal.record(Training(step, info.loss, dict(info.extra)))
+            shift.after(step, learner)
             if step == steps or _evaluation_due(config, material, step):
                 check_state(step, learner.state_dict())
                 with auditor.evaluating(learner) as witness:
@@ -226,14 +240,3 @@ def _evaluation_due(config: RunConfig, material: Material, step: int) -> bool:
         stream = material.stream
         return stream.task_of(step - 1).id != stream.task_of(step).id
     return step % every == 0
-
-
-@contextlib.contextmanager
-def _threads(count: int) -> Iterator[None]:
-    """Use ``count`` torch threads for a while."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

@@ -16,6 +16,7 @@ from typing import Any
 from deepccg.records.checks import RecordError
 from deepccg.records.files import write_atomically, write_durably
 from deepccg.records.schema import Evaluation, Record, record_from_json
+from deepccg.records.shift import Shift
 from deepccg.records.toml import read_toml
 
 
@@ -95,6 +96,16 @@ class RunDirectory:
         """What it ran on."""
         return self.path / "environment.json"
 
+    @property
+    def log_path(self) -> Path:
+        """What was printed and went wrong while a sweep did the run; only if something was."""
+        return self.path / "log.txt"
+
+    @property
+    def tracking_path(self) -> Path:
+        """The run's name for experiment trackers; only if one was told of it."""
+        return self.path / "tracking.json"
+
     def config(self) -> dict[str, Any]:
         """The run's configuration as plain values."""
         try:
@@ -111,6 +122,10 @@ class RunDirectory:
     def evaluations(self) -> list[Evaluation]:
         """The evaluations so far, in order."""
         return [record for record in self.records() if isinstance(record, Evaluation)]
+
+    def shifts(self) -> list[Shift]:
+        """What each batch after the first task did to that task's test images, where recorded."""
+        return [record for record in self.records() if isinstance(record, Shift)]
 
     @property
     def finished(self) -> bool:

@@ -1,4 +1,4 @@
-"""What a run writes down: one JSON object per line, of type ``evaluation`` or ``training``.
+"""What a run writes down: one JSON object per line: ``evaluation``, ``training`` or ``shift``.
 
 Counts are stored, never rates, so that every metric can be recomputed exactly after the run.
 Values are checked when a record is made, hence also when it is read back.
@@ -18,6 +18,7 @@ from deepccg.records.checks import (
     items,
     require,
 )
+from deepccg.records.shift import Shift
 
 
 @dataclass(frozen=True)
@@ -203,14 +204,16 @@ class Training:
         return cls(**fields_of(cls, data))
 
 
-Record: TypeAlias = Evaluation | Training
+Record: TypeAlias = Evaluation | Training | Shift
+
+_KINDS: tuple[type[Evaluation] | type[Training] | type[Shift], ...] = (Evaluation, Training, Shift)
 
 
 def record_from_json(data: object) -> Record:
-    """Rebuild a record of either type."""
-    kind = data.get("type") if isinstance(data, dict) else None
-    if kind == Evaluation.type:
-        return Evaluation.from_json(data)
-    if kind == Training.type:
-        return Training.from_json(data)
-    raise RecordError(f"a record has type 'evaluation' or 'training', not {reprlib.repr(kind)}")
+    """Rebuild a record of any type."""
+    named = data.get("type") if isinstance(data, dict) else None
+    for kind in _KINDS:
+        if kind.type == named:
+            return kind.from_json(data)
+    known = ", ".join(kind.type for kind in _KINDS)
+    raise RecordError(f"a record has one of the types {known}, not {reprlib.repr(named)}")

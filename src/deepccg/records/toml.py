@@ -2,6 +2,7 @@
 
 import os
 import tomllib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,3 +34,16 @@ def parse_toml(text: str) -> dict[str, Any]:
         return tomllib.loads(text)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
+
+
+def dotted(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """The values of nested tables by their dotted names.
+
+    >>> dict(dotted({"seed": 0, "method": {"name": "er"}}))
+    {'seed': 0, 'method.name': 'er'}
+    """
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            yield from dotted(value, f"{above}{key}.")
+        else:
+            yield f"{above}{key}", value

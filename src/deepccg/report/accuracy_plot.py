@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from deepccg.records import Estimate, Evaluation, Mode, average_accuracy, estimate
+from deepccg.report.palette import LIGHT, Look
 from deepccg.report.style import (
     INK,
     LINE,
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_DASHES = ("-", "--", ":")  # for more methods than colours
+_DASHES = ("-", "--", ":", "-.")  # for more methods than colours
 _MARKED = 30  # evaluations up to which each is marked
 _LABEL_GAP = 0.07  # between the names of two lines, as a part of the height
 
@@ -35,6 +36,7 @@ def plot_accuracy_over_time(
     path: str | os.PathLike[str],
     *,
     title: str | None = None,
+    looks: Mapping[str, Look] | None = None,
 ) -> "Figure":
     """Draw each method's accuracy on what it has met, along the stream, in both scenarios.
 
@@ -45,12 +47,13 @@ def plot_accuracy_over_time(
         runs: For each method the evaluations of its runs, one sequence for each seed.
         path: Where the PNG goes.
         title: A heading over both panels.
+        looks: The colour and dashes of each method; default by their order.
     """
     figure = new_figure(9, 3.8)
     task_axes, class_axes = figure.subplots(1, 2, sharex=True)
-    _draw_over_time(task_axes, runs, "task")
+    _draw_over_time(task_axes, runs, "task", looks or {})
     heading(task_axes, "Task-incremental", bold=False)
-    _draw_over_time(class_axes, runs, "class")
+    _draw_over_time(class_axes, runs, "class", looks or {})
     heading(class_axes, "Class-incremental", bold=False)
     task_axes.set_ylabel("accuracy on what was met so far, %")
     if title:
@@ -71,7 +74,10 @@ def accuracy_over_time(runs: Sequence[Sequence[Evaluation]], mode: Mode) -> dict
 
 
 def _draw_over_time(
-    axes: "Axes", runs: Mapping[str, Sequence[Sequence[Evaluation]]], mode: Mode
+    axes: "Axes",
+    runs: Mapping[str, Sequence[Sequence[Evaluation]]],
+    mode: Mode,
+    looks: Mapping[str, Look],
 ) -> None:
     plain_axes(axes)
     axes.grid(axis="y", color=LINE, linewidth=0.5)
@@ -85,8 +91,10 @@ def _draw_over_time(
         seen = list(curve)
         mean = np.array([100 * at.mean for at in curve.values()])
         error = np.array([100 * (at.standard_error or 0) for at in curve.values()])
-        colour = PALETTE[place % len(PALETTE)]
-        dashes = _DASHES[place // len(PALETTE) % len(_DASHES)]
+        look = looks.get(label)
+        colour = LIGHT[look.slot] if look else PALETTE[place % len(PALETTE)]
+        turn = look.variant if look else place // len(PALETTE)
+        dashes = _DASHES[turn % len(_DASHES)]
         axes.fill_between(seen, mean - error, mean + error, color=colour, alpha=0.15, linewidth=0)
         marker = "o" if len(seen) <= _MARKED else ""
         (line,) = axes.plot(seen, mean, dashes, color=colour, label=label, clip_on=False)

@@ -53,7 +53,8 @@ def plot_comparison(
     axes.set_xlabel(xlabel)
     heading(axes, title)
     footnote(figure, "Bars: one standard error to each side.")
-    _legend(axes)
+    if any(paper is not None for _, paper in methods.values()):
+        _legend(axes)
     save(figure, path)
     return figure
 

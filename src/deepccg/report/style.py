@@ -4,6 +4,7 @@ import io
 import math
 import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from deepccg.records import write_atomically
@@ -32,9 +33,13 @@ def new_figure(width: float, height: float) -> "Figure":
 
 
 def save(figure: "Figure", path: str | os.PathLike[str]) -> None:
-    """Write the figure as PNG, all or nothing, the same bytes for the same picture."""
+    """Write the figure as PNG or PDF, all or nothing, the same bytes for the same picture."""
     content = io.BytesIO()
-    figure.savefig(content, format="png", metadata={"Software": None})
+    if Path(path).suffix == ".pdf":
+        about = {"Creator": None, "Producer": None, "CreationDate": None}
+        figure.savefig(content, format="pdf", metadata=about)
+    else:
+        figure.savefig(content, format="png", metadata={"Software": None})
     write_atomically(path, content.getvalue())
 
 

@@ -91,7 +91,7 @@ def result_markdown(
     ]
     for row in rows:
         numbers = [f"**{text}**" if bold else text for text, bold in _numbers(row, rows)]
-        lines.append([_escape(row.label), *numbers, *[_escape(row.note)] * noted])
+        lines.append([escape(row.label), *numbers, *[escape(row.note)] * noted])
     table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     return f"{table}\n\n{caption(rows, images, of_images, source)}\n"
 
@@ -163,5 +163,7 @@ def _shown(fraction: float) -> str:
     return f"{100 * fraction:z.1f}"  # z: no minus before a zero
 
 
-def _escape(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("|", "\\|").replace("\n", " ")
+def escape(text: str) -> str:
+    """Text that stands in a cell of a Markdown table as it is."""
+    plain = text.replace("\\", "\\\\").replace("|", "\\|").replace("\n", " ")
+    return plain.replace("<", "&lt;")

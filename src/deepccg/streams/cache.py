@@ -49,14 +49,6 @@ class Entry:
         return self.x.shape[2], self.x.shape[3]
 
 
-def default_cache_dir() -> Path:
-    """``$DEEPCCG_CACHE``, or ``deepccg`` in the user's cache directory."""
-    if os.environ.get("DEEPCCG_CACHE"):
-        return Path(os.environ["DEEPCCG_CACHE"]).expanduser()
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "deepccg"
-
-
 def safe_name(name: str) -> str:
     """A directory name for a data set's name.
 

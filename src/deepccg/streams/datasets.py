@@ -6,9 +6,9 @@ import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from deepccg.core import InputError
+from deepccg.core import InputError, default_cache_dir
 from deepccg.streams import digits
-from deepccg.streams.cache import default_cache_dir, safe_name
+from deepccg.streams.cache import safe_name
 from deepccg.streams.data import Dataset
 from deepccg.streams.folder import is_folder
 from deepccg.streams.mini_imagenet import mini_imagenet_recipe

@@ -1,0 +1,169 @@
+"""``deepccg reproduce``: the paper's experiments, ours beside its numbers."""
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from deepccg.cli.fleet import (
+    PANEL_HOW,
+    PANEL_WHAT,
+    PANEL_WHERE,
+    AddressOption,
+    DataDirOption,
+    EngineOption,
+    JobsOption,
+    names,
+    run_all,
+    tell_failures,
+)
+
+if TYPE_CHECKING:
+    from deepccg.reproduce import Plan, Runs
+    from deepccg.sweep import Job
+
+
+def reproduce(
+    experiment: Annotated[str, typer.Argument(help="table1, ablation, memory-size or shift.")],
+    dataset: Annotated[
+        str | None,
+        typer.Option(
+            help="cifar10, cifar100 or mini-imagenet, several with commas; default cifar10, for "
+            "memory-size and shift cifar100.",
+            rich_help_panel=PANEL_WHAT,
+        ),
+    ] = None,
+    methods: Annotated[
+        str | None,
+        typer.Option(
+            help="Some of the methods, with commas: NAME or NAME@PRESET, such as deepccg@paper.",
+            rich_help_panel=PANEL_WHAT,
+        ),
+    ] = None,
+    seeds: Annotated[
+        str | None, typer.Option(help="For example 0-4; default 0-2.", rich_help_panel=PANEL_WHAT)
+    ] = None,
+    quick: Annotated[
+        bool,
+        typer.Option(
+            "--quick",
+            help="A small look-alike on the built-in digits: about a minute, no paper's numbers.",
+            rich_help_panel=PANEL_WHAT,
+        ),
+    ] = False,
+    shift_images: Annotated[
+        int | None,
+        typer.Option(
+            help="For shift: follow at most so many images; default 500. Each batch embeds them.",
+            rich_help_panel=PANEL_WHAT,
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="Run nothing: show what there is and which runs are missing.",
+            rich_help_panel=PANEL_HOW,
+        ),
+    ] = False,
+    jobs: JobsOption = None,
+    engine: EngineOption = "local",
+    address: AddressOption = None,
+    data_dir: DataDirOption = None,
+    out: Annotated[
+        Path,
+        typer.Option(
+            help="Where run directories and tables go; runs that are there are not repeated.",
+            rich_help_panel=PANEL_WHERE,
+        ),
+    ] = Path("runs"),
+) -> None:
+    """Run one of the paper's experiments and compare with its numbers.
+
+    Every number stands beside the paper's, with its difference to ER on the same seeds and the
+    95 % interval of that. Tables go to OUT as Markdown and CSV, figures as PNG and PDF.
+
+    **Example:** `deepccg reproduce table1 --quick`, then
+    `deepccg reproduce table1 --dataset cifar10 --data-dir DATA`
+    """
+    from deepccg.cli.paper import figures, sheets_of
+    from deepccg.experiment import parse_seeds
+    from deepccg.report import sheet_table
+    from deepccg.reproduce import answers, answers_csv, plan
+
+    asked = plan(
+        experiment,
+        datasets=names(dataset),
+        methods=names(methods),
+        seeds=parse_seeds(seeds) if seeds else (),
+        quick=quick,
+        shift_images=shift_images,
+    )
+    runs, missing = _there(asked, out)
+    failed = 0
+    if missing and not dry_run:
+        outcomes = run_all(
+            missing, out=out, data_dir=data_dir, workers=jobs, engine=engine, address=address
+        )
+        failed = tell_failures(outcomes)
+        runs, missing = _there(asked, out)
+    found = answers(asked, runs)
+    sheets = sheets_of(asked, found, runs)
+    for sheet in sheets:
+        Console().print(sheet_table(sheet))
+    if not dry_run:
+        name = "-".join([experiment, *dict.fromkeys(c.dataset for c in asked.columns)])
+        stem = out / (name + "-quick" * quick)
+        texts = {".md": "\n".join(sheet.markdown() for sheet in sheets)}
+        texts[".csv"] = answers_csv(found, asked.reference)
+        written = [*_write(texts, stem), *figures(asked, runs, stem)]
+        typer.echo(f"Written: {', '.join(map(str, written))}", err=True)
+    if missing:
+        options: dict[str, object] = {
+            "dataset": dataset,
+            "methods": methods,
+            "seeds": seeds,
+            "shift-images": shift_images,
+            "data-dir": data_dir,
+            "out": None if out == Path("runs") else out,
+        }
+        again = _command(experiment, options, quick)
+        typer.echo(f"{len(missing)} runs are missing. This does them: {again}", err=True)
+    if failed:
+        raise typer.Exit(1)
+
+
+def _there(asked: "Plan", out: Path) -> "tuple[Runs, list[Job]]":
+    """The finished runs that answer the plan, and those still to do."""
+    from deepccg.reproduce import Finished
+    from deepccg.sweep import Job
+
+    finished, runs, missing = Finished(out), {}, {}
+    for variant, column, config in asked.configs():
+        run = finished.find(config)
+        if run is None:
+            job = Job(config, config.seed)
+            missing[job.name] = job
+        else:
+            runs[variant, column, config.seed] = run
+    return runs, list(missing.values())
+
+
+def _write(texts: dict[str, str], stem: Path) -> list[Path]:
+    """A file for each suffix; returns them."""
+    from deepccg.records import write_atomically
+
+    paths = [stem.with_name(stem.name + suffix) for suffix in texts]
+    for path, text in zip(paths, texts.values(), strict=True):
+        write_atomically(path, text.encode())
+    return paths
+
+
+def _command(experiment: str, options: dict[str, object], quick: bool) -> str:
+    """What to type for the runs that are missing."""
+    words = ["deepccg", "reproduce", experiment]
+    for name, value in options.items():
+        words += [] if value is None else [f"--{name}", str(value)]
+    return shlex.join([*words, *["--quick"] * quick])

@@ -1,0 +1,185 @@
+"""``deepccg tune``: choose a method's fields on held-out training data."""
+
+import shlex
+from functools import partial
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from deepccg.cli.fleet import (
+    PANEL_HOW,
+    PANEL_WHAT,
+    PANEL_WHERE,
+    AddressOption,
+    DataDirOption,
+    EngineOption,
+    JobsOption,
+    names,
+    run_all,
+)
+
+if TYPE_CHECKING:
+    from deepccg.tune import Tuned
+
+
+def tune(
+    method: Annotated[
+        str, typer.Option(help="A name from `deepccg methods`.", rich_help_panel=PANEL_WHAT)
+    ],
+    space: Annotated[
+        list[str],
+        typer.Option(
+            help="A field and its values, FIELD=V1,V2,..., or a range, FIELD=log:LOW:HIGH "
+            "(also lin, int; :N at the end for a grid of N). May be given several times.",
+            rich_help_panel=PANEL_WHAT,
+        ),
+    ],
+    dataset: Annotated[
+        str, typer.Option(help="As in `deepccg run`.", rich_help_panel=PANEL_WHAT)
+    ] = "digits",
+    stream: Annotated[
+        str,
+        typer.Option(
+            help="disjoint, shifting-window, or both with a comma: a search for each.",
+            rich_help_panel=PANEL_WHAT,
+        ),
+    ] = "disjoint",
+    scenario: Annotated[
+        str,
+        typer.Option(
+            help="task, class, or both with a comma: a search for each, by that accuracy.",
+            rich_help_panel=PANEL_WHAT,
+        ),
+    ] = "task",
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", help="Any other field, the same in all runs.", rich_help_panel=PANEL_WHAT
+        ),
+    ] = None,
+    search: Annotated[
+        str, typer.Option(help="grid or optuna.", rich_help_panel=PANEL_HOW)
+    ] = "grid",
+    trials: Annotated[
+        int | None, typer.Option(help="Points that optuna tries.", rich_help_panel=PANEL_HOW)
+    ] = None,
+    together: Annotated[
+        int,
+        typer.Option(min=1, help="Points that optuna tries at a time.", rich_help_panel=PANEL_HOW),
+    ] = 1,
+    seeds: Annotated[
+        str, typer.Option(help="A point's score is the mean of these.", rich_help_panel=PANEL_HOW)
+    ] = "0-1",
+    validation: Annotated[
+        float,
+        typer.Option(
+            help="The share of the training data that is held out to score on. "
+            "The test set is never opened.",
+            rich_help_panel=PANEL_HOW,
+        ),
+    ] = 0.1,
+    jobs: JobsOption = None,
+    engine: EngineOption = "local",
+    address: AddressOption = None,
+    data_dir: DataDirOption = None,
+    out: Annotated[
+        Path, typer.Option(help="Where run directories go.", rich_help_panel=PANEL_WHERE)
+    ] = Path("runs"),
+    write: Annotated[
+        Path | None,
+        typer.Option(
+            help="The preset file; default tuned-METHOD.toml. All trials go beside it as JSON.",
+            rich_help_panel=PANEL_WHERE,
+        ),
+    ] = None,
+) -> None:
+    """Choose a method's fields by accuracy on held-out training data, and write a preset.
+
+    The same command again continues a search that was interrupted: finished runs are read back.
+
+    **Example:** `deepccg tune --method ewc --space strength=0.1,1,10,100 --dataset cifar10
+    --stream disjoint,shifting-window --data-dir DATA`, then `deepccg run --preset tuned-ewc.toml`
+    """
+    from deepccg.cli.run import assignment
+    from deepccg.experiment import learner_class, parse_seeds
+    from deepccg.records import write_atomically
+    from deepccg.tune import parse_axis, preset_text, trials_json
+    from deepccg.tune import tune as search_for
+
+    axes = [parse_axis(text, learner_class(method).Config) for text in space]
+    run = partial(run_all, out=out, data_dir=data_dir, workers=jobs, engine=engine, address=address)
+    fixed = dict(assignment(text) for text in settings or [])
+    found = []
+    for kind, asked in product(names(stream), names(scenario)):
+        question = {
+            "method.name": method,
+            "dataset": dataset,
+            "stream.kind": kind,
+            "scenario": asked,
+        }
+        tuned = search_for(
+            {**question, **fixed},
+            axes,
+            run,
+            seeds=parse_seeds(seeds),
+            validation=validation,
+            search=_search(search),
+            trials=trials,
+            together=together,
+        )
+        Console().print(_table(tuned, validation))
+        found.append(tuned)
+    words: dict[str, list[Any]] = {"--method": [method], "--space": space, "--set": settings or []}
+    words |= {"--dataset": [dataset], "--stream": [stream], "--scenario": [scenario]}
+    words |= {"--search": [search], "--trials": [trials] if trials else []}
+    words |= {"--together": [together] if together > 1 else [], "--seeds": [seeds]}
+    command = _command(words | {"--validation": [validation]})
+    target = write or Path(f"tuned-{method}.toml")
+    beside = target.with_suffix(".json")
+    preset = preset_text(found, command)
+    write_atomically(beside, trials_json(found, command).encode())
+    write_atomically(target, preset.encode())
+    typer.echo(f"Written: {target}, for `deepccg run --preset {target}`, and {beside}", err=True)
+
+
+def _command(words: dict[str, list[Any]]) -> str:
+    """What decides the result; not where data and runs lie, nor how many at a time."""
+    given = [str(word) for name, values in words.items() for v in values for word in (name, v)]
+    return shlex.join(["deepccg", "tune", *given])
+
+
+def _search(text: str) -> Literal["grid", "optuna"]:
+    from deepccg.core import InputError
+
+    if text not in ("grid", "optuna"):
+        raise InputError(f"--search {text}: choose grid or optuna")
+    return "grid" if text == "grid" else "optuna"
+
+
+def _table(tuned: "Tuned", validation: float) -> Table:
+    from deepccg.report import percent
+    from deepccg.tune import point_text
+
+    asked: dict[str, Any] = dict(tuned.settings)
+    title = ", ".join(str(asked[k]) for k in ("method.name", "dataset", "stream.kind", "scenario"))
+    table = Table(
+        "Point",
+        title=title,
+        box=box.SIMPLE_HEAD,
+        caption=f"Percent, mean ± standard error over seeds, on {validation:g} of the training "
+        f"data, held out. Bold: chosen.",
+        caption_justify="left",
+    )
+    table.add_column(f"{str(asked['scenario']).capitalize()}-incremental acc.", justify="right")
+    for trial in tuned.trials:
+        style = "bold" if trial is tuned.best else ""
+        failed = f"failed: {trial.errors[0]}" if trial.errors else ""
+        told = failed or percent(trial.accuracy)
+        table.add_row(Text(point_text(trial), style), Text(told, style))
+    return table

@@ -1,0 +1,85 @@
+"""Following the first task's test images from one batch to the next."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from deepccg.core import Diverged, Learner, Task, TestSet
+from deepccg.evaluation.evaluate import predicted_labels
+from deepccg.records import Mode, Shift
+
+
+@dataclass(frozen=True)
+class _Look:
+    """What there was to see of the learner at one moment."""
+
+    z: Tensor  # [N, D]
+    classifier: Callable[[Tensor], Tensor]
+    columns: tuple[int, ...]
+
+
+class ShiftMeter:
+    """Measures what each step does to the embeddings and the accuracy of the same images.
+
+    Each step costs one forward of the images: the embeddings after one step are those before the
+    next. Classifiers that are derived from memory embed, besides, what they are derived from.
+
+    Args:
+        test: The images; their first task is the one they belong to.
+        mode: ``task`` classifies them among that task's classes, ``class`` among all seen.
+        learner: As it is before the first step that is measured.
+    """
+
+    def __init__(self, test: TestSet, mode: Mode, learner: Learner) -> None:
+        self._x, self._y = test.x, test.y.cpu()
+        self._mode: Mode = mode
+        self._task: Task | None = test.tasks[0] if mode == "task" else None
+        self._before = self._look(learner)
+
+    def measure(self, learner: Learner, *, step: int, task: int) -> Shift:
+        """What the last step has done.
+
+        Args:
+            learner: As it is after the step.
+            step: Batches learned.
+            task: Place in the stream of the last batch's task.
+        """
+        before = self._before
+        after = self._before = self._look(learner)
+        distance, spread = _mean_distance(before.z, after.z), _mean_pairwise_distance(before.z)
+        if not (torch.isfinite(distance) and torch.isfinite(spread)):
+            raise Diverged(f"the embeddings are not finite after step {step}: try a smaller lr")
+        return Shift(
+            step=step,
+            task=task,
+            mode=self._mode,
+            images=len(self._y),
+            distance=float(distance),
+            spread=float(spread),
+            correct_before=self._correct(before, before.z),
+            correct_after=self._correct(after, after.z),
+            correct_stale=self._correct(before, after.z),
+        )
+
+    @torch.no_grad()
+    def _look(self, learner: Learner) -> _Look:
+        z = learner.representation(self._x, self._task)
+        return _Look(z, learner.classifier(self._task), learner.columns(self._task))
+
+    @torch.no_grad()
+    def _correct(self, look: _Look, z: Tensor) -> int:
+        """Images that the classifier of ``look`` gives their label, seen at ``z``."""
+        return int((predicted_labels(look.classifier(z), look.columns) == self._y).sum())
+
+
+def _mean_distance(one: Tensor, other: Tensor) -> Tensor:
+    """Mean of ``|one_i - other_i|``."""
+    distance: Tensor = torch.linalg.vector_norm((one - other).double(), dim=1)
+    return distance.mean()
+
+
+def _mean_pairwise_distance(z: Tensor) -> Tensor:
+    """Mean of ``|z_i - z_j|`` over all pairs; 0 for a single one."""
+    return torch.pdist(z.double()).mean() if len(z) > 1 else torch.zeros((), dtype=torch.double)

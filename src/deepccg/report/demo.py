@@ -1,0 +1,150 @@
+"""The demo: a page that plays a small run in two dimensions."""
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from markupsafe import Markup
+
+from deepccg.report.charts import frame
+from deepccg.report.page import render
+from deepccg.report.palette import Look
+from deepccg.report.svg import Drawing, Scale
+
+Floats = npt.NDArray[np.float32]
+
+_LEVELS = 65535  # of a position, from one edge of the plane to the other
+_HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 190, 34, 10, 24, 38
+_LATER = 6  # batches after which a task's second sentence comes
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One learner.
+
+    Args:
+        name: What readers call it.
+        about: One sentence on its classifier.
+        positions: Embeddings of the images shown, ``[T, N, 2]``, within ``reach`` of 0.
+        surfaces: ``k, l_x, l_y, a`` of each class, ``[T, C, 4]``: its score at z is
+            ``k + l . z - a |z|^2``; NaN before it has come.
+        accuracy: ``[T]``, as fractions.
+    """
+
+    name: str
+    about: str
+    positions: Floats
+    surfaces: Floats
+    accuracy: Floats
+
+
+def demo_page(
+    panels: Sequence[Panel],
+    *,
+    labels: npt.NDArray[np.int64],
+    class_names: Sequence[str],
+    tasks: npt.NDArray[np.int64],
+    reach: float,
+    command: str,
+) -> str:
+    """The page, complete: no other file is needed, nothing is fetched.
+
+    Args:
+        panels: Two learners of the same stream.
+        labels: Of the images shown, as places in ``class_names``, ``[N]``.
+        class_names: In order of arrival.
+        tasks: The task of each batch, ``[T]``.
+        reach: How far the plane goes from 0.
+        command: What makes this page.
+    """
+    film = {
+        "reach": reach,
+        "classes": list(class_names),
+        "labels": labels.tolist(),
+        "batches": len(tasks),
+        "panels": [
+            {
+                "positions": packed_positions(panel.positions, reach),
+                "surfaces": _base64(panel.surfaces.astype("<f4")),
+                "accuracy": [round(float(value), 4) for value in panel.accuracy],
+            }
+            for panel in panels
+        ],
+        "story": _story(panels, class_names, tasks),
+    }
+    return render(
+        "demo",
+        title="Representation shift, batch by batch",
+        panels=panels,
+        charts={"wide": _chart(panels, tasks, 760), "narrow": _chart(panels, tasks, 340)},
+        film=film,
+        batches=len(tasks),
+        class_names=class_names,
+        command=command,
+    )
+
+
+def packed_positions(positions: Floats, reach: float) -> str:
+    """Places in the plane as 16-bit numbers, base64."""
+    share = (np.clip(positions, -reach, reach) + reach) / (2 * reach)
+    return _base64(np.rint(share * _LEVELS).astype("<u2"))
+
+
+def _base64(values: npt.NDArray[np.generic]) -> str:
+    return base64.b64encode(np.ascontiguousarray(values).tobytes()).decode()
+
+
+def _story(
+    panels: Sequence[Panel], names: Sequence[str], tasks: npt.NDArray[np.int64]
+) -> list[dict[str, object]]:
+    """What to look at, from which batch on."""
+    starts = [int(np.flatnonzero(tasks == task)[0]) for task in range(int(tasks.max()) + 1)]
+    per_task = len(names) // len(starts)
+    told: list[tuple[int, str]] = []
+    for task, start in enumerate(starts):
+        new = " and ".join(names[task * per_task : (task + 1) * per_task])
+        if task == 0:
+            told.append(
+                (start, f"The first two digits arrive: {new}. Both networks pull them apart.")
+            )
+            continue
+        told.append(
+            (
+                start,
+                f"Two new digits arrive: {new}. Each step that makes room for them moves the "
+                f"points of the old digits, too: representation shift.",
+            )
+        )
+        told.append(
+            (
+                start + _LATER,
+                f"{panels[0].name} computes its Gaussians anew from the memory after every step: "
+                f"they are where the points are now. The softmax head of {panels[1].name} was "
+                f"fitted to where points used to be, and follows by small steps only.",
+            )
+        )
+    ends = " and ".join(f"{100 * panel.accuracy[-1]:.0f} % with {panel.name}" for panel in panels)
+    told.append((len(tasks) - 1, f"The end of the stream: {ends} of the test images are right."))
+    return [{"from": start, "text": text} for start, text in told]
+
+
+def _chart(panels: Sequence[Panel], tasks: npt.NDArray[np.int64], width: int) -> Markup:
+    """Accuracy over time, with a line that the script moves."""
+    ends = ", ".join(f"{panel.name} ends at {100 * panel.accuracy[-1]:.0f} %" for panel in panels)
+    drawing = Drawing(width, _HEIGHT, "Accuracy over time", ends)
+    x = Scale(1, len(tasks), _LEFT, width - _RIGHT)
+    y = Scale(0, 100, _HEIGHT - _BOTTOM, _TOP)
+    frame(drawing, x, y, "batches", "%")
+    for start in np.flatnonzero(np.diff(tasks)) + 2:
+        drawing.line(x(float(start)), y.first, x(float(start)), y.last, "border")
+    for place, panel in enumerate(panels):
+        with drawing.group(class_=f"series s{place}"):
+            points = [(x(t), y(100 * float(v))) for t, v in enumerate(panel.accuracy, start=1)]
+            drawing.polyline(points, Look(place, place))
+    drawing.add(
+        "line", class_="now", x1=x.first, x2=x.first, y1=y.first, y2=y.last,
+        data_first=x.first, data_last=x.last,
+    )  # fmt: skip
+    return drawing.markup()

@@ -1,0 +1,100 @@
+"""What a page shows of one run: its files as plain values."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from deepccg.records import Evaluation, RecordError, RunDirectory, Shift
+
+_LARGEST_JSON = 1 << 20  # bytes; an audit has about a thousand
+
+
+@dataclass(frozen=True)
+class Run:
+    """One finished run.
+
+    Args:
+        path: Its directory, as the user named it.
+        config: What was run.
+        evaluations: The scores, in order of time; at least one.
+        shifts: How batches moved the first task's test images, where that was recorded.
+        audit: The content of ``audit.json``.
+        environment: The content of ``environment.json``.
+        seconds: How long learning took, without scoring, where that was recorded.
+    """
+
+    path: Path
+    config: Mapping[str, Any]
+    evaluations: tuple[Evaluation, ...]
+    shifts: tuple[Shift, ...] = ()
+    audit: Mapping[str, Any] | None = None
+    environment: Mapping[str, Any] | None = None
+    seconds: float | None = None
+
+    @property
+    def seed(self) -> int:
+        """Which of several runs of the same configuration it is."""
+        seed = self.config.get("seed", 0)
+        return seed if isinstance(seed, int) else 0
+
+
+def read_run(directory: RunDirectory) -> Run | None:
+    """A run from its directory; ``None`` if it is not finished.
+
+    Raises:
+        RecordError: If the directory is damaged.
+    """
+    config = directory.config()
+    for table in ("stream", "method", "evaluation"):
+        if not isinstance(config.get(table), dict):
+            raise RecordError(f"{directory.config_path} has no table {table!r}")
+    records = directory.records()
+    evaluations = tuple(record for record in records if isinstance(record, Evaluation))
+    if not any(evaluation.final for evaluation in evaluations):
+        return None
+    timing = _json(directory.path / "timing.json")
+    return Run(
+        path=directory.path,
+        config=config,
+        evaluations=evaluations,
+        shifts=tuple(record for record in records if isinstance(record, Shift)),
+        audit=_json(directory.audit_path),
+        environment=_json(directory.environment_path),
+        seconds=_number(timing.get("learning_seconds")) if timing else None,
+    )
+
+
+def cost(run: Run, *keys: str) -> float | None:
+    """One number of the audit by its path, such as ``passes``, ``learning``, ``forward_images``."""
+    value: Any = run.audit
+    for key in keys:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return _number(value)
+
+
+def held_bytes(run: Run) -> float | None:
+    """Everything the auditor found in the saved state besides the network, in bytes."""
+    memory = (run.audit or {}).get("memory")
+    kinds = memory.get("bytes") if isinstance(memory, Mapping) else None
+    if not isinstance(kinds, Mapping):
+        return None
+    sizes = [_number(size) for size in kinds.values()]
+    return sum(size for size in sizes if size is not None)
+
+
+def _json(path: Path) -> dict[str, Any] | None:
+    """A JSON object, or ``None`` if there is none: old runs lack some files."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(_LARGEST_JSON + 1)
+        value = json.loads(content) if len(content) <= _LARGEST_JSON else None
+    except (OSError, ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _number(value: object) -> float | None:
+    plain = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if plain and abs(value) < 1e18 else None  # type: ignore[arg-type]  # plain

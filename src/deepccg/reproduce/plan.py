@@ -1,0 +1,173 @@
+"""The paper's experiments as configurations: rows are methods, columns are questions."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, get_args
+
+from deepccg.core import InputError
+from deepccg.experiment import RunConfig, resolve
+from deepccg.records import Estimate, Mode, paper_value
+from deepccg.reproduce.table import Column, Variant
+from deepccg.streams import available
+
+Name: TypeAlias = Literal["table1", "ablation", "memory-size", "shift"]
+EXPERIMENTS: tuple[Name, ...] = get_args(Name)
+
+QUICK_NOTE = "Quick look, NOT the paper's experiment: few examples"
+_STREAMS = ("shifting-window", "disjoint")
+_QUICK_EXAMPLES = {"digits": 50}  # per class; else
+_QUICK_FEW = 20
+_QUICK_IMAGES = 1000  # that are scored, where the test set is larger
+SHIFT_IMAGES = 500  # on CIFAR-100 and MiniImageNet all test images of the first task
+_MEMORY_PER_CLASS = (7.5, 10, 12.5)  # 750, 1000 and 1250 in total where there are 100 classes
+_TASK_ONLY = {"packnet"}  # cannot predict without a task
+
+# In the order of the paper's tables; both readings of DeepCCG stand in the first.
+_METHODS: dict[Name, tuple[str, ...]] = {
+    "table1": (
+        "ewc", "packnet", "er", "agem", "entropy-ss", "gss", "er-ace", "derpp", "esmer", "icarl",
+        "deepccg@paper", "deepccg", "sgd", "multi-task",
+    ),
+    "ablation": ("er", "deepccg-reservoir", "deepccg-standard-head", "deepccg"),
+    "memory-size": ("er", "agem", "entropy-ss", "gss", "deepccg"),
+    "shift": ("deepccg", "er", "er-ace", "derpp"),
+}  # fmt: skip
+_QUICK_METHODS: dict[Name, tuple[str, ...]] = {
+    "table1": ("er", "er-ace", "deepccg", "sgd"),
+    "ablation": _METHODS["ablation"],
+    "memory-size": ("er", "deepccg"),
+    "shift": ("deepccg", "er"),
+}
+_DATASET: dict[Name, str] = {
+    "table1": "cifar10",
+    "ablation": "cifar10",
+    "memory-size": "cifar100",
+    "shift": "cifar100",
+}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """An experiment: every variant in every column with every seed.
+
+    Args:
+        name: Which of the paper's.
+        variants: The rows.
+        columns: The columns.
+        seeds: The same for all, so that differences can be taken seed by seed.
+        quick: Whether it is only a small look-alike.
+        shift_images: How many images of the first task are followed, for shift.
+    """
+
+    name: Name
+    variants: tuple[Variant, ...]
+    columns: tuple[Column, ...]
+    seeds: tuple[int, ...]
+    quick: bool
+    shift_images: int = SHIFT_IMAGES
+
+    @property
+    def reference(self) -> Variant:
+        """What the others are compared with: ER where it is among them, else the first."""
+        return Variant("er") if Variant("er") in self.variants else self.variants[0]
+
+    def rows(self, column: Column) -> list[Variant]:
+        """The variants that can be asked the column's question."""
+        asked = column.scenario
+        return [v for v in self.variants if asked == "task" or v.method not in _TASK_ONLY]
+
+    def config(self, variant: Variant, column: Column, seed: int) -> RunConfig:
+        """The run that answers: complete, scored at its end."""
+        shared = _shared(variant.method, column)
+        settings: dict[str, Any] = {
+            "dataset": column.dataset,
+            "stream.kind": column.stream,
+            "scenario": column.scenario,
+            "method.name": variant.method,
+            "preset": variant.preset,
+            "memory": column.memory,
+            "seed": seed,
+            "evaluation.every": "end",
+            "evaluation.shift_images": self.shift_images if self.name == "shift" else None,
+        }
+        return resolve({**settings, **shared, **(_quick(column.dataset) if self.quick else {})})
+
+    def configs(self) -> Iterator[tuple[Variant, Column, RunConfig]]:
+        """All runs; every one of a seed before those of the next."""
+        for seed in self.seeds:
+            for column in self.columns:
+                for variant in self.rows(column):
+                    yield variant, column, self.config(variant, column, seed)
+
+    def paper(self, variant: Variant, column: Column) -> Estimate | None:
+        """The paper's number; ``None`` where it has none, and for every quick look."""
+        if self.quick or self.name == "shift":
+            return None
+        where = (column.dataset, column.stream, column.scenario, variant.method)
+        return paper_value(self.name, *where, memory=column.memory)
+
+
+def plan(
+    name: str,
+    *,
+    datasets: Sequence[str] = (),
+    methods: Sequence[str] = (),
+    seeds: Sequence[int] = (),
+    quick: bool = False,
+    shift_images: int | None = None,
+) -> Plan:
+    """One of the paper's experiments.
+
+    Args:
+        name: One of ``EXPERIMENTS``.
+        datasets: Default CIFAR-10 (CIFAR-100 for memory sizes and shift); a quick look takes the
+            digits that come with scikit-learn.
+        methods: ``METHOD`` or ``METHOD@PRESET``; default those of the paper.
+        seeds: Default 0, 1, 2 as the paper has three runs; a quick look two.
+        quick: A small version that takes about a minute.
+        shift_images: At most so many images are followed, for shift.
+    """
+    known = next((each for each in EXPERIMENTS if each == name), None)
+    if known is None:
+        raise InputError(f"unknown experiment {name!r}: choose one of {', '.join(EXPERIMENTS)}")
+    chosen = methods or (_QUICK_METHODS if quick else _METHODS)[known]
+    variants = tuple(dict.fromkeys(Variant.parse(text) for text in chosen))
+    if known == "shift" and Variant("multi-task") in variants:
+        raise InputError("multi-task learns all tasks at once: there is no shift to record")
+    where = datasets or ("digits" if quick else _DATASET[known],)
+    columns = [column for dataset in where for column in _columns(known, dataset)]
+    chosen_seeds = tuple(seeds or range(2 if quick else 3))
+    followed = SHIFT_IMAGES if shift_images is None else shift_images
+    return Plan(known, variants, tuple(columns), chosen_seeds, quick, followed)
+
+
+def _columns(name: Name, dataset: str) -> list[Column]:
+    if name == "shift":
+        return [Column(dataset, "disjoint", "task")]
+    if name == "memory-size":
+        classes = _classes(dataset)
+        totals = [round(each * classes) for each in _MEMORY_PER_CLASS]
+        return [Column(dataset, "shifting-window", "task", memory) for memory in totals]
+    scenarios: tuple[Mode, ...] = ("task", "class") if name == "table1" else ("task",)
+    return [Column(dataset, stream, scenario) for scenario in scenarios for stream in _STREAMS]
+
+
+def _classes(dataset: str) -> int:
+    for info in available():
+        if info.name == dataset:
+            return info.classes
+    raise InputError(f"memory-size needs a data set from `deepccg data`, not {dataset!r}")
+
+
+def _shared(method: str, column: Column) -> Mapping[str, Any]:
+    """Settings by which one run answers several questions."""
+    if method == "sgd":  # stores nothing: the same run in both scenarios
+        return {"scenario": "task"}
+    if method == "multi-task" and column.scenario == "class":  # all data, whatever the stream
+        return {"stream.kind": "disjoint"}
+    return {}
+
+
+def _quick(dataset: str) -> Mapping[str, Any]:
+    few = {"stream.examples_per_class": _QUICK_EXAMPLES.get(dataset, _QUICK_FEW)}
+    return few if dataset == "digits" else few | {"evaluation.images": _QUICK_IMAGES}

@@ -1,0 +1,103 @@
+"""Doing one job, wherever it was sent: in a local worker or on a node of a cluster."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from deepccg.core import DeepCCGError, StepInfo
+from deepccg.experiment import Interrupted, RunConfig, folder_of, run, validated
+from deepccg.records import RecordError
+from deepccg.streams import load_dataset
+from deepccg.sweep.job import Job
+
+Told: TypeAlias = Callable[[int, int], None]  # step and steps
+
+
+@dataclass(frozen=True)
+class Order:
+    """A job as it is sent to another process: plain values, no code.
+
+    Args:
+        config: The configuration, seed included.
+        directory: Where the run goes.
+        data_dir: Where the data lie.
+        folder: The folder that is learned, if it is one: a worker may be somewhere else.
+        checkpoint_every: As in ``run``.
+        track: As in ``run``.
+    """
+
+    config: Mapping[str, Any]
+    directory: str
+    data_dir: str | None = None
+    folder: str | None = None
+    checkpoint_every: int | str | None = None
+    track: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain JSON values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """How an attempt ended.
+
+    Args:
+        status: ``stopped`` if it was asked to stop, and saved.
+        error: One line, if it failed.
+        again: Whether another attempt may do better: not for bad input, which stays bad.
+    """
+
+    status: Literal["finished", "already", "failed", "stopped"]
+    error: str | None = None
+    again: bool = False
+
+
+def order_for(
+    job: Job,
+    directory: Path,
+    data_dir: Path | None,
+    checkpoint_every: int | str | None = None,
+    track: str | None = None,
+) -> Order:
+    """The order to do a job; its paths mean the same in every directory."""
+    folder = folder_of(job.config.dataset)
+    return Order(
+        config=job.config.model_dump(mode="json"),
+        directory=str(directory.absolute()),
+        data_dir=None if data_dir is None else str(data_dir.absolute()),
+        folder=None if folder is None else str(Path(folder).expanduser().absolute()),
+        checkpoint_every=checkpoint_every,
+        track=track,
+    )
+
+
+def execute(order: Order, tell: Told) -> Answer:
+    """Do, continue or read back a run. What a user can act on is an answer, the rest is raised."""
+    steps_done = 0
+
+    def progress(step: int, steps: int, _info: StepInfo) -> None:
+        nonlocal steps_done
+        steps_done += 1
+        tell(step, steps)
+
+    try:
+        config = validated(RunConfig, order.config)
+        data = load_dataset(f"folder:{order.folder}") if order.folder else None
+        run(
+            config,
+            order.directory,
+            data=data,
+            data_dir=order.data_dir,
+            progress=progress,
+            checkpoint_every=order.checkpoint_every,
+            track=order.track,
+        )
+    except Interrupted as stop:
+        return Answer("stopped", f"stopped by {stop.signal.name} at step {stop.step}", again=True)
+    except KeyboardInterrupt:
+        return Answer("stopped", "stopped before its first step", again=True)
+    except (DeepCCGError, RecordError) as error:
+        return Answer("failed", str(error))
+    return Answer("finished" if steps_done else "already")

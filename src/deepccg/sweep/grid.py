@@ -1,0 +1,182 @@
+"""Grids: the runs of every combination of settings."""
+
+import itertools
+import math
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, field_validator
+
+from deepccg.core import Config, InputError
+from deepccg.experiment import parse_seeds, resolve, validated
+from deepccg.records import dotted, read_toml
+from deepccg.sweep.job import Job
+
+MOST_RUNS = 100_000
+
+# The field that each axis sets; an axis without values leaves it to the preset.
+_AXES = {
+    "datasets": "dataset",
+    "streams": "stream.kind",
+    "scenarios": "scenario",
+    "presets": "preset",
+    "memory": "memory",
+    "memory_per_class": "memory_per_class",
+    "methods": "method.name",
+}
+_AXIS_OF = {
+    **{field: axis for axis, field in _AXES.items()},
+    "method": "methods",
+    "stream": "streams",
+    "seed": "seeds",
+}
+
+
+class Grid(Config):
+    """Every combination of the values given; one run for each.
+
+    >>> grid = Grid(methods=["er", "sgd"], seeds="0-2", fields={"method.lr": [0.1, 0.03]})
+    >>> len(grid.jobs())
+    12
+    """
+
+    methods: tuple[str, ...] = Field((), description="names from `deepccg methods`")
+    datasets: tuple[str, ...] = Field((), description="names from `deepccg data`, or folders")
+    streams: tuple[str, ...] = Field((), description="disjoint, shifting-window, joint")
+    scenarios: tuple[str, ...] = Field((), description="task, class: whose presets are taken")
+    presets: tuple[str, ...] = Field((), description="default, paper, as-printed, or files")
+    memory: tuple[int, ...] = Field((), description="stored examples in total")
+    memory_per_class: tuple[int, ...] = Field((), description="the same, per class")
+    seeds: tuple[int, ...] = Field((0,), description="numbers, or a text such as 0-4")
+    fields: dict[str, Any] = Field(
+        default_factory=dict, description="further axes: any field, and the values it takes"
+    )
+    settings: dict[str, Any] = Field(
+        default_factory=dict, description="fields that have one value in all runs"
+    )
+    grid: tuple["Grid", ...] = Field(
+        (), description="parts whose runs are put together; what a part leaves open is as above"
+    )
+
+    @field_validator("methods", "datasets", "streams", "scenarios", "presets", mode="before")
+    @classmethod
+    def _one_or_several(cls, value: object) -> object:
+        return (value,) if isinstance(value, str) else value
+
+    @field_validator("memory", "memory_per_class", mode="before")
+    @classmethod
+    def _one_number_or_several(cls, value: object) -> object:
+        return (value,) if isinstance(value, int) else value
+
+    @field_validator("seeds", mode="before")
+    @classmethod
+    def _seeds(cls, value: object) -> object:
+        if isinstance(value, str):
+            return parse_seeds(value, "seeds")
+        return (value,) if isinstance(value, int) else value
+
+    @field_validator("fields", "settings", mode="after")
+    @classmethod
+    def _flat(cls, value: dict[str, Any]) -> dict[str, Any]:
+        flat = dict(dotted(value))
+        for field in flat:
+            if field in _AXIS_OF:
+                raise ValueError(f"{field} has an axis of its own: write {_AXIS_OF[field]} = [...]")
+        return flat
+
+    @field_validator("fields", mode="after")
+    @classmethod
+    def _values(cls, value: dict[str, Any]) -> dict[str, Any]:
+        for field, values in value.items():
+            if not isinstance(values, list | tuple) or not values:
+                raise ValueError(f"{field} should have a list of values; got {values!r}")
+        return value
+
+    def jobs(self) -> list[Job]:
+        """The runs, each once: all of the first seed, then all of the second, and so on.
+
+        A sweep that is cut short then has paired seeds of everything, and not all of one thing.
+        """
+        found: dict[str, Job] = {}
+        parts = self.parts()
+        runs = sum(part.size for part in parts)
+        if runs > MOST_RUNS:
+            raise InputError(f"the grid has {runs:,} runs; at most {MOST_RUNS:,} are possible")
+        for part in parts:
+            configs = [resolve(settings) for settings in part.combinations()]
+            for seed, config in itertools.product(part.seeds, configs):
+                job = Job(config, seed)
+                found.setdefault(job.name, job)
+        return sorted(found.values(), key=lambda job: job.seed)
+
+    def parts(self) -> "list[Grid]":
+        """Grids without parts whose runs are those of this one."""
+        if not self.grid:
+            return [self]
+        above = {name: getattr(self, name) for name in self.model_fields_set - {"grid"}}
+        return [below for part in self.grid for below in part._under(above).parts()]
+
+    @property
+    def size(self) -> int:
+        """How many combinations there are, seeds included; of a grid without parts."""
+        return math.prod(len(values) for values in [self.seeds, *self._axes().values()])
+
+    def combinations(self) -> Iterator[dict[str, Any]]:
+        """The settings of each combination but for the seed; of a grid without parts."""
+        axes = self._axes()
+        for values in itertools.product(*axes.values()):
+            yield {**self.settings, **dict(zip(axes, values, strict=True))}
+
+    def _axes(self) -> dict[str, tuple[Any, ...]]:
+        given = {field: getattr(self, axis) for axis, field in _AXES.items()}
+        return {field: values for field, values in given.items() if values} | self.fields
+
+    def _under(self, above: Mapping[str, Any]) -> "Grid":
+        """This part, with what it leaves open from above it."""
+        own = {name: getattr(self, name) for name in self.model_fields_set}
+        for table in ("fields", "settings"):
+            own[table] = {**above.get(table, {}), **own.get(table, {})}
+        return Grid(**{**above, **own})
+
+
+def load_grid(
+    path: str | os.PathLike[str],
+    *,
+    methods: tuple[str, ...] = (),
+    seeds: tuple[int, ...] = (),
+) -> Grid:
+    """The grid of a TOML file.
+
+    A file cannot have code imported: ``package.module:Class`` has to be among ``methods``.
+
+    Args:
+        path: The file.
+        methods: In place of the file's.
+        seeds: In place of the file's.
+    """
+    name = Path(path).name
+    try:
+        content = read_toml(path)
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from None
+    except ValueError as error:
+        raise InputError(f"{name} is not valid TOML: {error}") from None
+    instead = {"methods": methods, "seeds": seeds}
+    instead = {axis: values for axis, values in instead.items() if values}
+    parts = content.pop("grid", [])
+    if not isinstance(parts, list) or not all(isinstance(part, dict) for part in parts):
+        raise InputError(f"{name}: write each part of a grid as a [[grid]] table")
+    try:
+        grid = validated(Grid, content | instead)
+        below = [validated(Grid, part | instead) for part in parts]
+    except InputError as error:
+        raise InputError(f"{name}: {error}") from None
+    for each in (grid, *below):
+        for method in each.methods:
+            if ":" in method and method not in methods:
+                raise InputError(
+                    f"{name} names code to import: if you trust it, add --method {method}"
+                )
+    return grid.model_copy(update={"grid": tuple(below)})

@@ -1,0 +1,20 @@
+"""Choosing a method's fields on held-out training data."""
+
+from deepccg.tune.preset import point_text, preset_text, trials_json
+from deepccg.tune.space import Axis, Choice, Point, Range, grid_points, parse_axis
+from deepccg.tune.tune import Trial, Tuned, tune
+
+__all__ = [
+    "Axis",
+    "Choice",
+    "Point",
+    "Range",
+    "Trial",
+    "Tuned",
+    "grid_points",
+    "parse_axis",
+    "point_text",
+    "preset_text",
+    "trials_json",
+    "tune",
+]

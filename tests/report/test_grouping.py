@@ -1,0 +1,165 @@
+"""Which runs share a table, a row and a name, and which of the paper's numbers stands beside."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deepccg.experiment import parse_seeds
+from deepccg.records import (
+    ClassScore,
+    Evaluation,
+    RecordError,
+    RunDirectory,
+    Shift,
+    TaskScore,
+    append_record,
+    paper_value,
+)
+from deepccg.report import Run, grouped, read_run, seeds_text
+
+
+def evaluation(correct: int = 50, *, final: bool = True) -> Evaluation:
+    return Evaluation(
+        step=10,
+        examples=100,
+        task=0,
+        final=final,
+        images=100,
+        of_images=100,
+        tasks=(TaskScore(0, (0, 1), 100, correct, correct),),
+        classes=(ClassScore(0, 50, correct // 2, 25.0), ClassScore(1, 50, correct // 2, 25.0)),
+    )
+
+
+def run(method="er", seed=0, shifts=(), *, stream=None, evaluation_fields=None, **fields) -> Run:
+    config = {
+        "dataset": "cifar10",
+        "scenario": "task",
+        "preset": "default",
+        "memory_per_class": 10,
+        "seed": seed,
+        "threads": 1,
+        "stream": {"kind": "disjoint", "examples_per_class": 500, **(stream or {})},
+        "method": {"name": method, "lr": 0.1},
+        "evaluation": {"every": "task", **(evaluation_fields or {})},
+    }
+    config |= fields
+    if config.get("memory") is not None:
+        del config["memory_per_class"]
+    return Run(Path("runs") / method / f"seed-{seed}", config, (evaluation(),), tuple(shifts))
+
+
+def test_seeds_are_one_row_and_methods_one_table():
+    runs = [run("sgd", 1), run("er", 1), run("er", 0, threads=2), run("deepccg", 0)]
+    (setting,) = grouped(runs)
+    assert [row.label for row in setting.rows] == ["DeepCCG", "ER", "SGD"]
+    assert list(setting.rows[1].runs) == [0, 1]
+    assert len({row.key for row in setting.rows}) == 3
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"dataset": "cifar100"},
+        {"scenario": "class"},
+        {"memory_per_class": 5},
+        {"memory": 100},
+        {"stream": {"kind": "shifting-window"}},
+        {"stream": {"examples_per_class": 20}},
+        {"stream": {"classes_per_task": 5}},
+        {"evaluation_fields": {"validation": 0.1}},
+        {"evaluation_fields": {"images": 10}},
+    ],
+    ids=str,
+)
+def test_what_cannot_be_compared_is_another_table(other):
+    settings = grouped([run(), run(**other)])
+    assert len(settings) == 2
+    assert len({setting.key for setting in settings}) == 2
+    assert len({f"{setting.title} {setting.subtitle}" for setting in settings}) == 2
+
+
+def test_known_data_come_first_and_tasks_before_classes():
+    runs = [
+        run(dataset="zebras"),
+        run(dataset="cifar100"),
+        run(dataset="cifar10", scenario="class"),
+        run(dataset="cifar10"),
+        run(dataset="digits"),
+    ]
+    titles = [setting.title for setting in grouped(runs)]
+    assert [title.split(",")[0] for title in titles] == [
+        "Digits", "CIFAR-10", "CIFAR-10", "CIFAR-100", "zebras",
+    ]  # fmt: skip
+    assert titles[1].endswith("task-incremental")
+
+
+def test_variants_of_a_method_are_told_apart():
+    slow = run()
+    slow.config["method"]["lr"] = 0.01
+    (setting,) = grouped([run(), run(preset="paper"), run(seed=1), slow])
+    assert {row.label for row in setting.rows} == {"ER (lr=0.01)", "ER (lr=0.1)", "ER (paper)"}
+    assert len({row.key for row in setting.rows}) == 3
+
+
+def test_recording_shifts_does_not_make_another_row():
+    shift = Shift(20, 1, "task", 10, 0.5, 1.0, 5, 6, 4)
+    with_shifts = run(evaluation_fields={"shift_images": 10}, shifts=[shift])
+    (setting,) = grouped([run(), with_shifts])
+    (row,) = setting.rows
+    assert row.runs == {0: with_shifts}
+
+
+@pytest.mark.parametrize(
+    ("fields", "table"),
+    [
+        ({}, "table1"),
+        ({"memory": 100}, "table1"),
+        ({"method": "deepccg-reservoir"}, "ablation"),
+        (
+            {"dataset": "cifar100", "memory": 750, "stream": {"kind": "shifting-window"}},
+            "memory-size",
+        ),
+        ({"memory": 99}, None),
+        ({"memory_per_class": 30}, None),
+        ({"scenario": "class"}, None),
+        ({"stream": {"examples_per_class": 100}}, None),
+        ({"stream": {"classes_per_task": 5}}, None),
+        ({"evaluation_fields": {"validation": 0.1}}, None),
+        ({"evaluation_fields": {"images": 100}}, None),
+        ({"dataset": "digits"}, None),
+    ],
+    ids=str,
+)
+def test_the_papers_number_stands_only_beside_the_same_question(fields, table):
+    (setting,) = grouped([run(**fields)])
+    found = setting.paper(setting.rows[0])
+    if table is None:
+        assert found is None
+        return
+    where = (setting.dataset, setting.stream, setting.scenario, setting.rows[0].method)
+    assert found == paper_value(table, *where, memory=fields.get("memory"))
+    assert found is not None
+
+
+@given(st.sets(st.integers(0, 60), min_size=1))
+def test_seeds_as_the_command_line_takes_them(seeds):
+    assert parse_seeds(seeds_text(seeds)) == sorted(seeds)
+
+
+def test_an_unfinished_run_is_none_and_a_strange_one_an_error(tmp_path):
+    (tmp_path / "config.toml").write_text('[method]\nname = "er"\n[stream]\n[evaluation]\n')
+    directory = RunDirectory(tmp_path)
+    assert read_run(directory) is None
+    append_record(directory.records_path, evaluation(final=False))
+    assert read_run(directory) is None
+    append_record(directory.records_path, evaluation())
+    found = read_run(directory)
+    assert len(found.evaluations) == 2
+    (tmp_path / "audit.json").write_text("[1, 2")
+    assert read_run(directory).audit is None
+    (tmp_path / "config.toml").write_text('method = "er"\n')
+    with pytest.raises(RecordError, match="no table 'stream'"):
+        read_run(directory)

@@ -1,0 +1,265 @@
+"""The page as text: hostile names, many runs, what is said where something is missing."""
+
+import base64
+import io
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from deepccg.records import find_runs
+from deepccg.report import About, Stored, export_report, grouped, read_run, report_page
+from deepccg.report.gallery import fair_share, side_by_side, strips
+from deepccg.report.heat_map import mean_matrix
+from deepccg.report.palette import DARK, LIGHT, looks
+from deepccg.report.stream_chart import task_spans
+from deepccg.report.svg import Scale, round_range, ticks
+
+EVIL = "<script>alert(1)</script>\"'&"
+
+
+def about_of(settings, stored="no checkpoint"):
+    return {
+        row.key: About(f"run {row.method}", dict.fromkeys(row.runs, "line"), stored)
+        for setting in settings
+        for row in setting.rows
+    }
+
+
+@pytest.fixture(scope="module")
+def found(runs: Path):
+    return [run for each in find_runs([runs]) if (run := read_run(each))]
+
+
+class Balanced(HTMLParser):
+    """Refuses tags that are not closed in order."""
+
+    VOID = frozenset(
+        {"meta", "link", "img", "br", "input", "image", "path", "line", "rect", "polygon"}
+    )
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.ids: list[str] = []
+        self.scripts = 0
+
+    def handle_starttag(self, tag, attrs):
+        self.scripts += tag == "script"
+        self.ids += [value for name, value in attrs if name == "id"]
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        pass
+
+    def handle_endtag(self, tag):
+        if tag not in self.VOID:
+            assert self.open.pop() == tag
+
+
+def parsed(page: str) -> Balanced:
+    parser = Balanced()
+    parser.feed(page)
+    assert parser.open == []
+    assert len(set(parser.ids)) == len(parser.ids)
+    return parser
+
+
+def test_the_page_is_one_whole_document(found):
+    settings = grouped(found)
+    page = report_page(settings, about_of(settings))
+    assert page.lstrip().startswith("<!doctype html>")
+    parser = parsed(page)
+    assert parser.scripts == 1
+    addresses = re.findall(r'(?:src|href)="([^"]*)"', page)
+    assert all(a.startswith(("data:", "#")) for a in addresses)
+    assert "no checkpoint" in page
+    assert page == report_page(settings, about_of(settings))  # no time, no chance
+
+
+def test_names_are_text_and_nothing_else(found):
+    run = found[0]
+    config = {
+        **run.config,
+        "dataset": EVIL,
+        "preset": EVIL,
+        "method": {"name": EVIL, "field": EVIL},
+        "stream": {**run.config["stream"], "kind": EVIL},
+    }
+    other = {**config, "method": {"name": EVIL, "field": EVIL + "2"}}
+    evil = [
+        replace(run, config=each, path=Path(EVIL), environment={"processor": EVIL, "commit": EVIL})
+        for each in (config, other)
+    ]
+    settings = grouped(evil)
+    stored = Stored(np.zeros((1, 1, 8, 8), np.uint8), np.zeros(1, np.int64), (0,), (EVIL,) * 10)
+    about = {
+        row.key: About(EVIL, {0: EVIL}, stored) for setting in settings for row in setting.rows
+    }
+    page = report_page(settings, about, title=EVIL, left_out=[EVIL])
+    assert parsed(page).scripts == 1
+    assert "<script>alert" not in page
+    assert page.count("&lt;script&gt;alert(1)&lt;/script&gt;") > 10
+
+
+def test_hundreds_of_runs_stay_a_page_of_moderate_size(found):
+    """200 seeds in each of 17 methods: rows, lines and audits do not grow with them."""
+    runs = [
+        replace(run, config={**run.config, "seed": seed, "method": {"name": f"m{place}"}})
+        for place in range(17)
+        for run in found[:1]
+        for seed in range(200)
+    ]
+    settings = grouped(runs)
+    page = report_page(settings, about_of(settings))
+    assert page.count("0-199") >= 17
+    assert len(page) < 600_000
+
+
+def test_a_long_stream_is_drawn_small(found):
+    """96 tasks: the heat map is a picture, not nine thousand shapes."""
+    run = found[0]
+    final = run.evaluations[-1]
+    score = final.tasks[0]
+    evaluations = tuple(
+        replace(
+            final,
+            step=10 * (t + 1),
+            examples=100 * (t + 1),
+            task=t,
+            final=t == 95,
+            tasks=tuple(replace(score, task=i) for i in range(t + 1)),
+        )
+        for t in range(96)
+    )
+    settings = grouped([replace(run, evaluations=evaluations)])
+    page = report_page(settings, about_of(settings))
+    assert len(page) < 120_000
+    assert 'href="data:image/png;base64,' in page
+
+
+def test_what_is_missing_is_said(found):
+    once = [replace(run, evaluations=run.evaluations[-1:], audit=None) for run in found]
+    settings = grouped(once)
+    page = report_page(settings, about_of(settings))
+    for told in ("scored at the end only", "have no audit", "no line over time", "not audited"):
+        assert told in page
+    assert "What the memory holds" not in report_page(
+        settings, about_of(settings), images_per_class=0
+    )
+
+
+def test_a_broken_protocol_shows(found):
+    broken = replace(found[0], audit={**found[0].audit, "passed": False})
+    settings = grouped([broken])
+    assert "protocol broken" in report_page(settings, about_of(settings))
+
+
+def test_the_heat_map_is_the_mean_over_seeds(found):
+    row = next(row for row in grouped(found)[0].rows if row.method == "deepccg")
+    matrix = mean_matrix(row, "task")
+    for t, i in ((0, 0), (4, 0), (4, 4)):
+        rates = [
+            score.task_correct / score.images
+            for run in row.runs.values()
+            for evaluation in run.evaluations
+            if evaluation.task == t
+            for score in evaluation.tasks
+            if score.task == i
+        ]
+        assert len(rates) == 2
+        assert matrix[t, i] == pytest.approx(np.mean(rates))
+    assert np.isnan(matrix[0, 1])
+
+
+def test_tasks_follow_each_other_in_the_stream(found):
+    row = next(row for row in grouped(found)[0].rows if row.method == "er")
+    evaluations = row.first.evaluations
+    spans = task_spans(evaluations)
+    assert [end for _, end, _ in spans] == [e.examples for e in evaluations]
+    only_end = task_spans(evaluations[-1:])
+    assert [labels for _, _, labels in only_end] == [labels for _, _, labels in spans]
+    lengths = [end - begin for begin, end, _ in only_end]
+    assert sum(lengths) == pytest.approx(evaluations[-1].examples)
+    assert np.ptp(lengths) < 1e-6
+
+
+def test_strips_show_the_stored_images():
+    generator = np.random.default_rng(0)
+    images = generator.integers(0, 256, (7, 1, 8, 8), dtype=np.uint8)
+    stored = Stored(images, np.array([3, 3, 1, 3, 1, 3, 3]), (3, 1, 2), tuple("abcd"))
+    three, one, two = strips(stored, per_class=4)
+    assert [(s.name, s.stored, s.shown) for s in (three, one, two)] == [
+        ("d", 5, 4), ("b", 2, 2), ("c", 0, 0),
+    ]  # fmt: skip
+    assert two.source == ""
+    picture = np.asarray(Image.open(io.BytesIO(base64.b64decode(one.source.partition(",")[2]))))
+    assert np.array_equal(picture, np.concatenate([images[2, 0], images[4, 0]], axis=1))
+
+
+def test_many_memories_share_the_page():
+    large = Stored(np.zeros((1, 3, 84, 84), np.uint8), np.zeros(1, np.int64), tuple(range(100)), ())
+    assert fair_share([large] * 10, 10, 2_500_000) == 1
+    assert fair_share([], 10, 100) == 10
+    assert side_by_side(large.images).shape == (42, 42, 3)
+
+
+def test_looks_are_stable_and_differ():
+    labels = [("DeepCCG", "deepccg"), ("ER", "er"), ("ESMER", "esmer"), ("mine", "my:Own")]
+    found = looks(labels)
+    assert found["DeepCCG"] == looks(labels[:1])["DeepCCG"]
+    assert len(set(found.values())) == len(labels)
+    assert len(LIGHT) == len(DARK)
+
+
+@pytest.mark.parametrize(("colours", "paper"), [(LIGHT, 1.0), (DARK, 0.012)])
+def test_lines_stand_out_from_the_paper(colours, paper):
+    for colour in colours:
+        parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+        light = float(np.dot(linear, [0.2126, 0.7152, 0.0722]))
+        high, low = max(light, paper), min(light, paper)
+        assert (high + 0.05) / (low + 0.05) >= 3
+
+
+def test_scales():
+    scale = Scale(1, 100, 0, 10, logarithmic=True)
+    assert [scale(v) for v in (1, 10, 100)] == pytest.approx([0, 5, 10])
+    assert all(low <= v <= high for low, high in [(0.3, 7.7)] for v in ticks(low, high))
+    low, high = round_range([3.2, 47.0])
+    assert low <= 3.2
+    assert high >= 47.0
+
+
+def test_everything_is_exported(found, tmp_path):
+    settings = grouped(found)[:1]
+    written = export_report(settings, about_of(settings), tmp_path)
+    assert sorted(written) == sorted(tmp_path.iterdir())
+    kinds = {
+        suffix: [p for p in written if p.suffix == suffix]
+        for suffix in (".md", ".tex", ".csv", ".png", ".pdf")
+    }
+    assert len(kinds[".md"]) == len(kinds[".tex"]) == len(kinds[".csv"]) == 3
+    assert [p.stem for p in kinds[".png"]] == [p.stem for p in kinds[".pdf"]]
+    names = {p.stem.removeprefix(settings[0].key) for p in kinds[".png"]}
+    assert {"-final", "-stream", "-accuracy", "-forgetting", "-tasks", "-cost", "-shift"} == names
+    for path in kinds[".png"]:
+        with Image.open(path) as picture:
+            picture.verify()
+    assert all(path.read_bytes().startswith(b"%PDF-") for path in kinds[".pdf"])
+    table = (tmp_path / f"{settings[0].key}-results.md").read_text(encoding="utf-8")
+    assert "| DeepCCG |" in table
+
+
+def test_importing_the_report_stays_light():
+    heavy = "{'matplotlib', 'jinja2', 'PIL', 'torch'}"
+    code = f"import sys, deepccg.report; print({heavy} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"

@@ -1,0 +1,221 @@
+"""The report in a real browser: the numbers of the records, filters, keyboard, sizes, colours."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from deepccg.records import find_runs
+from deepccg.report import About, grouped, read_run, report_page
+
+NUMBER_FOCUSABLE = """() => {
+  const all = [...document.querySelectorAll("a[href], button, summary, pre[tabindex], .scroll")];
+  const visible = all.filter((element) => element.checkVisibility());
+  visible.forEach((element, number) => { element.dataset.number = number; });
+  return visible.length;
+}"""
+FOCUSED = """() => {
+  const element = document.activeElement;
+  return [element.dataset.number, getComputedStyle(element).outlineStyle];
+}"""
+VISIBLE_ROWS = """(rows) => rows.filter((row) => row.checkVisibility())
+  .map((row) => row.querySelector("th").innerText.trim())"""
+DRAWN_METHODS = """(lines) => lines.filter((line) => line.getBoundingClientRect().width > 0)
+  .map((line) => line.dataset.method)"""
+LEAD = "article:not(.off) table.lead"
+
+
+@pytest.fixture(scope="module")
+def page_file(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of all runs, without what only the command line adds."""
+    settings = grouped(run for each in find_runs([runs]) if (run := read_run(each)))
+    about = {
+        row.key: About(f"deepccg run --method {row.method}", dict.fromkeys(row.runs, "kept"), "no")
+        for setting in settings
+        for row in setting.rows
+    }
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    path.write_text(report_page(settings, about, title="Digits"), encoding="utf-8")
+    return path
+
+
+def task_accuracy(directory: Path) -> float:
+    """From the lines of the file, without the library."""
+    lines = (directory / "records.jsonl").read_text(encoding="utf-8").splitlines()
+    final = [r for r in map(json.loads, lines) if r["type"] == "evaluation" and r["final"]][-1]
+    return 100 * float(np.mean([t["task_correct"] / t["images"] for t in final["tasks"]]))
+
+
+def shown_rows(tab) -> list[str]:
+    return tab.page.locator(f"{LEAD} tbody tr").evaluate_all(VISIBLE_ROWS)
+
+
+def test_nothing_is_fetched_and_nothing_goes_wrong(page_file, open_page):
+    tab = open_page(page_file)
+    tab.page.wait_for_load_state("networkidle")
+    outside = [url for url in tab.requests if not url.startswith(("file:", "data:"))]
+    assert [url for url in tab.requests if url.startswith("file:")] == [page_file.as_uri()]
+    assert (tab.problems, outside) == ([], [])
+    policy = tab.page.locator("meta[http-equiv]").get_attribute("content")
+    assert "default-src 'none'" in policy
+    assert page_file.stat().st_size < 500_000
+
+
+def test_tables_hold_the_numbers_of_the_records(runs, page_file, open_page):
+    table = open_page(page_file).page.locator(LEAD).first  # disjoint, task-incremental
+    for name, label in (("deepccg", "DeepCCG"), ("er", "ER"), ("sgd", "SGD")):
+        row = table.locator("tbody tr").filter(has=open_row(table, label))
+        values = [task_accuracy(runs / name / f"seed-{seed}") for seed in (0, 1)]
+        error = np.std(values, ddof=1) / np.sqrt(2)
+        assert row.locator("td").first.inner_text() == f"{np.mean(values):.1f} ± {error:.1f}"
+        assert row.locator("td").last.inner_text() == "2"
+    cells = table.locator("tbody tr td:nth-of-type(1)").all()
+    means = [float(cell.inner_text().split()[0]) for cell in cells]
+    bold = [cell.locator("strong").count() == 1 for cell in cells]
+    assert bold == [mean == max(means) for mean in means]
+
+
+def open_row(table, label: str):
+    return table.page.locator("th", has_text=re.compile(rf"^{label}$"))
+
+
+def test_filters_act_on_everything_and_stay_in_the_address(page_file, open_page):
+    tab = open_page(page_file)
+    before = shown_rows(tab)
+    assert before.count("ER") == 3
+    tab.page.get_by_role("button", name="DeepCCG", exact=True).click()
+    assert shown_rows(tab) == ["DeepCCG"]
+    assert "#/method=deepccg" in tab.page.url
+    lines = tab.page.locator("article:not(.off) figure svg g.series")
+    assert set(lines.evaluate_all(DRAWN_METHODS)) == {"deepccg"}
+    dots = tab.page.locator("article:not(.off) svg[data-step]").first
+    assert dots.get_attribute("viewBox").split()[3] == str(6 + 22 + 40)  # one row is left
+    assert "1 of 3 settings" in tab.page.locator("#state").inner_text()
+
+    tab.page.get_by_role("button", name="SGD", exact=True).click()
+    again = open_page(page_file, tab.page.url.removeprefix(page_file.as_uri()))
+    assert shown_rows(again) == shown_rows(tab) == ["DeepCCG", "SGD"]
+
+    again.page.get_by_role("button", name="shifting window", exact=True).click()
+    assert shown_rows(again) == []
+    assert again.page.get_by_text("Nothing matches").is_visible()
+    again.page.get_by_role("button", name="Show all").click()
+    assert shown_rows(again) == before
+    assert "#" not in again.page.url
+    assert again.problems == []
+
+
+@pytest.mark.parametrize(
+    ("facet", "value", "left"),
+    [("stream", "shifting window", 1), ("scenario", "class-incremental", 1)],
+)
+def test_each_facet_leaves_its_settings(page_file, open_page, facet, value, left):
+    tab = open_page(page_file)
+    tab.page.get_by_role("button", name=value, exact=True).click()
+    assert tab.page.locator("article:not(.off)").count() == left
+    kept = tab.page.locator("article:not(.off)").first
+    assert value.replace(" ", "-").removesuffix("-incremental") == kept.get_attribute(
+        f"data-{facet}"
+    )
+    headers = tab.page.locator(".overview thead th.number:not(.off)")
+    assert headers.count() == left
+
+
+def test_everything_is_reached_by_keyboard(page_file, open_page):
+    page = open_page(page_file).page
+    count = page.evaluate(NUMBER_FOCUSABLE)
+    assert count > 20
+    reached = []
+    for _ in range(count):
+        page.keyboard.press("Tab")
+        number, ring = page.evaluate(FOCUSED)
+        assert ring != "none"
+        reached.append(int(number))
+    assert reached == list(range(count))
+
+    chip = page.get_by_role("button", name="ER", exact=True)
+    chip.focus()
+    page.keyboard.press("Space")
+    assert chip.get_attribute("aria-pressed") == "true"
+    page.keyboard.press("Enter")
+    assert chip.get_attribute("aria-pressed") == "false"
+    fold = page.locator("details.made summary").first
+    fold.focus()
+    page.keyboard.press("Enter")
+    assert page.locator("details.made").first.get_attribute("open") is not None
+    regions = page.locator(".scroll").all()
+    assert regions
+    assert all(
+        r.get_attribute("tabindex") == "0" and r.get_attribute("aria-label") for r in regions
+    )
+    unnamed = page.locator("svg[role=img]:not([aria-label])")
+    assert unnamed.count() == 0
+
+
+@pytest.mark.parametrize("width", [360, 768])
+def test_no_sideways_scrolling(page_file, open_page, width):
+    page = open_page(page_file, width=width).page
+    page.evaluate("document.querySelectorAll('details').forEach((d) => { d.open = true; })")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    small = page.evaluate(
+        "[...document.querySelectorAll('.figures svg text')].filter((t) => t.checkVisibility())"
+        ".map((t) => t.getBoundingClientRect().height).reduce((a, b) => Math.min(a, b))"
+    )
+    assert small >= 8  # pixels: still read on a phone
+
+
+def luminance(colour: str) -> float:
+    red, green, blue = (int(part) / 255 for part in re.findall(r"\d+", colour)[:3])
+    parts = [
+        c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in (red, green, blue)
+    ]
+    return float(np.dot(parts, [0.2126, 0.7152, 0.0722]))
+
+
+def contrast(page, selector: str) -> float:
+    style = (
+        "(e) => [getComputedStyle(e).color, getComputedStyle(e.closest('.card')).backgroundColor]"
+    )
+    ink, paper = page.locator(selector).first.evaluate(style)
+    high, low = sorted((luminance(ink), luminance(paper)), reverse=True)
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_both_colour_schemes_can_be_read(page_file, open_page, scheme):
+    page = open_page(page_file, color_scheme=scheme).page
+    background = "getComputedStyle(document.body).backgroundColor"
+    assert (luminance(page.evaluate(background)) < 0.2) == (scheme == "dark")
+    for selector in ("h2", "td.number", ".caption", "figcaption"):
+        assert contrast(page, f"article {selector}") > 4.5
+    page.locator("#theme").click()
+    assert (luminance(page.evaluate(background)) < 0.2) == (scheme == "light")
+    page.reload()  # the reader's choice is kept
+    assert (luminance(page.evaluate(background)) < 0.2) == (scheme == "light")
+
+
+def test_the_command_is_copied(page_file, open_page):
+    tab = open_page(page_file, permissions=["clipboard-read", "clipboard-write"])
+    made = tab.page.locator("details.made").first
+    made.locator("summary").click()
+    made.get_by_role("button", name="Copy").click()
+    made.locator(".copy:text-is('Copied')").wait_for()
+    copied = tab.page.evaluate("navigator.clipboard.readText()")
+    assert copied == made.locator("code").inner_text() == "deepccg run --method deepccg"
+
+
+def test_without_scripts_all_is_shown(page_file, open_page):
+    tab = open_page(page_file, java_script_enabled=False)
+    assert tab.page.locator(f"{LEAD} tbody tr").count() == 5
+    assert not tab.page.locator(".filters").is_visible()
+    assert tab.page.locator("figure svg").first.is_visible()
+
+
+def test_print_shows_no_controls(page_file, open_page):
+    page = open_page(page_file).page
+    page.emulate_media(media="print", color_scheme="dark")
+    assert not page.locator(".filters").is_visible()
+    assert page.locator("article").first.is_visible()
+    assert luminance(page.evaluate("getComputedStyle(document.body).backgroundColor")) > 0.9

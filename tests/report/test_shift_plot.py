@@ -1,0 +1,63 @@
+"""The picture of representation shift."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from deepccg.records import Shift
+from deepccg.report import plot_shift
+from deepccg.report.palette import Look
+
+
+def made(slope: float, seed: int, size: int = 200) -> list[Shift]:
+    """Shifts whose accuracy changes by about ``slope`` per unit of distance."""
+    generator = np.random.default_rng(seed)
+    distances = generator.uniform(0.1, 1.0, size)
+    changes = np.round(1000 * (slope * distances + generator.normal(0, 0.01, size))).astype(int)
+    return [
+        Shift(
+            step=step,
+            task=1,
+            mode="task",
+            images=1000,
+            distance=float(distance),
+            spread=2.0,
+            correct_before=500,
+            correct_after=500 + int(change),
+            correct_stale=480,
+        )
+        for step, (distance, change) in enumerate(zip(distances, changes, strict=True), start=1)
+    ]
+
+
+def test_slopes_points_and_lines_are_those_of_the_records(tmp_path: Path) -> None:
+    methods = {"DeepCCG": (made(-0.05, 1), Look(0, 0)), "ER": (made(-0.3, 2), Look(1, 1))}
+    figure = plot_shift(methods, tmp_path / "shift.png", title="CIFAR-100")
+    assert (tmp_path / "shift.png").read_bytes().startswith(b"\x89PNG")
+    first, relative, misaligned = figure.axes
+    texts = [text.get_text() for text in first.get_legend().get_texts()]
+    assert [text.partition(":")[0] for text in texts] == ["DeepCCG", "ER"]
+    shifts = methods["ER"][0]
+    x = [shift.distance for shift in shifts]
+    fitted = stats.linregress(x, [100 * shift.accuracy_change for shift in shifts])
+    half = stats.t.ppf(0.975, len(x) - 2) * fitted.stderr
+    low, high = fitted.slope - half, fitted.slope + half
+    assert texts[1] == f"ER: {fitted.slope:.3g} [{low:.3g}, {high:.3g}]"
+    points, line = first.lines[3], first.lines[4]  # after the zero line and DeepCCG's two
+    assert len(points.get_xdata()) == 20
+    assert np.mean(points.get_xdata()) == pytest.approx(np.mean(x))
+    rise = np.diff(line.get_ydata()) / np.diff(line.get_xdata())
+    assert rise == pytest.approx(fitted.slope)
+    doubled = relative.get_legend().get_texts()[1].get_text()
+    assert doubled.startswith(f"ER: {2 * fitted.slope:.3g}")  # in units of the spread, 2
+    assert misaligned.get_legend() is not None
+
+
+def test_the_picture_is_the_same_bytes_again_and_can_be_a_pdf(tmp_path: Path) -> None:
+    methods = {"ER": (made(-0.1, 0, size=5), Look(1, 0)), "SGD": ([], Look(6, 0))}
+    for name in ("one.pdf", "two.pdf"):
+        plot_shift(methods, tmp_path / name, title="few")
+    assert (tmp_path / "one.pdf").read_bytes().startswith(b"%PDF")
+    assert (tmp_path / "one.pdf").read_bytes() == (tmp_path / "two.pdf").read_bytes()

@@ -1,0 +1,164 @@
+"""A real Ray cluster of two nodes on this machine gives what this machine alone gives."""
+
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("ray", reason="the extra deepccg[ray] is not installed")
+
+from ray.cluster_utils import Cluster
+
+from deepccg.core import InputError
+from deepccg.experiment import resolve, run
+from deepccg.experiment.checkpoint import load_checkpoint
+from deepccg.records import RunDirectory, find_runs
+from deepccg.sweep import Job, SweepStopped, run_jobs
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+START_ATTEMPTS = 5  # Ray gives a node half a minute to start, which a busy machine may not have
+SHORT = {"stream.examples_per_class": 20}
+
+
+def node() -> dict[str, Any]:
+    """A small node, with as few processes as possible, that need not look for ports."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(3)]
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    names = ("metrics_agent_port", "metrics_export_port", "runtime_env_agent_port")
+    return {
+        "num_cpus": 1,
+        "object_store_memory": 80 * 2**20,
+        "include_dashboard": False,
+        "include_log_monitor": False,
+        "no_monitor": True,
+        **dict(zip(names, ports, strict=True)),
+    }
+
+
+def add_node(cluster: Cluster) -> None:
+    for attempt in range(1, START_ATTEMPTS + 1):
+        try:
+            cluster.add_node(**node())
+        except Exception as error:  # Ray raises just this
+            if "timed out" not in str(error) or attempt == START_ATTEMPTS:
+                raise
+        else:
+            return
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[str]:
+    """The address of a cluster of two nodes, each with one processor."""
+    surroundings = {
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_DEDUP_LOGS": "0",
+        "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)]),
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in surroundings.items():
+            patch.setenv(name, value)
+        nodes = Cluster()
+        try:
+            add_node(nodes)
+            add_node(nodes)
+            yield nodes.address
+        finally:
+            nodes.shutdown()
+
+
+def job(method: str, seed: int = 0, **settings: Any) -> Job:
+    return Job(resolve({**SHORT, "method": method, **settings}), seed)
+
+
+def test_a_cluster_gives_the_same_bits_though_a_worker_is_killed(
+    cluster: str,
+    tmp_path: Path,
+    fingerprints: Callable[[Path], dict[str, str]],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    jobs = {
+        "er": job("er"),
+        "killed": job("odd_learners:KilledOnce", 3),
+        "raises": job("odd_learners:Raises"),
+        "diverges": job("sgd", **{"method.lr": 1e30}),
+        "sgd": job("sgd", 1),
+    }
+    outcomes = run_jobs(
+        jobs.values(),
+        out=tmp_path / "out",
+        engine="ray",
+        address=cluster,
+        checkpoint_every=1,
+        upload=f"file://{tmp_path}/there",
+        progress=False,
+    )
+    assert (tmp_path / "was-killed").exists()  # else it is killed below, and this process with it
+    found = dict(zip(jobs, outcomes, strict=True))
+    assert {name: (each.status, each.attempts) for name, each in found.items()} == {
+        "er": ("finished", 1),
+        "killed": ("finished", 2),
+        "raises": ("failed", 2),
+        "diverges": ("failed", 1),
+        "sgd": ("finished", 1),
+    }
+    assert found["raises"].error == "ZeroDivisionError: by nothing"
+    log = RunDirectory(found["raises"].directory).log_path.read_text()
+    assert log.count("odd_learners.py") >= 2
+    assert "\x1b" not in log
+    assert capsys.readouterr().out == ""
+    for name in ("er", "killed", "sgd"):
+        alone = run(jobs[name].config, tmp_path / "alone" / name)
+        assert fingerprints(found[name].directory) == fingerprints(alone.directory)
+    copied = find_runs([tmp_path / "there"])
+    assert len(copied) == 3
+    assert all(each.finished for each in copied)
+
+
+def test_ctrl_c_has_the_runs_of_a_cluster_saved(
+    cluster: str, tmp_path: Path, fingerprints: Callable[[Path], dict[str, str]]
+) -> None:
+    slow = job("odd_learners:Slower", 0, **{"stream.examples_per_class": 40})
+    options: dict[str, Any] = {
+        "out": tmp_path / "out",
+        "engine": "ray",
+        "address": cluster,
+        "progress": False,
+    }
+    directory = tmp_path / "out" / slow.name
+
+    def press() -> None:
+        while not (directory / "config.toml").exists():
+            time.sleep(0.01)
+        time.sleep(0.3)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    pressing = threading.Thread(target=press, daemon=True)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        pressing.start()
+        with pytest.raises(SweepStopped) as stopped:
+            run_jobs([slow], **options)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert stopped.value.left == 1
+    position = load_checkpoint(directory / "checkpoint.safetensors")[1]["position"]
+    assert 0 < position < 40
+    (again,) = run_jobs([slow], **options)
+    assert (again.status, again.attempts) == ("finished", 1)
+    alone = run(slow.config, tmp_path / "alone")
+    assert fingerprints(directory) == fingerprints(alone.directory)
+
+
+def test_no_cluster_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot reach a Ray cluster at nonsense"):
+        run_jobs([job("sgd")], out=tmp_path, engine="ray", address="nonsense", progress=False)

@@ -1,0 +1,124 @@
+"""Ctrl-C and SIGKILL to a sweep: runs are saved, nothing is orphaned, the next one goes on."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from deepccg.experiment import run
+from deepccg.experiment.checkpoint import load_checkpoint
+from deepccg.records import RunDirectory
+from deepccg.sweep import load_grid
+
+GRID = """
+methods = "odd_learners:Slow"
+seeds = "0-1"
+settings.stream.examples_per_class = 50  # 50 steps of a fiftieth of a second
+"""
+PATIENCE = 120.0  # seconds; a machine may be busy
+
+
+def start(place: Path, *options: str) -> "subprocess.Popen[str]":
+    """The installed program, as a user starts it."""
+    command = [Path(sys.executable).with_name("deepccg"), "sweep", "grid.toml", "--out", "out"]
+    trusted = ["--method", "odd_learners:Slow", "--jobs", "1"]
+    return subprocess.Popen(
+        [*map(str, command), *trusted, *options],
+        cwd=place,
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parent), "TERM": "dumb"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # were it ignored here
+    )
+
+
+def wait_for(holds: Callable[[], object]) -> None:
+    until = time.monotonic() + PATIENCE
+    while not holds():
+        assert time.monotonic() < until, "waited in vain"
+        time.sleep(0.01)
+
+
+def workers_of(parent: int) -> list[int]:
+    """The processes that a sweep has started."""
+
+    def found() -> Iterator[int]:
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdecimal():
+                try:
+                    after_name = (entry / "stat").read_text().rpartition(")")[2].split()
+                    command = (entry / "cmdline").read_bytes()
+                except OSError:  # gone by now
+                    continue
+                if int(after_name[1]) == parent and b"deepccg.sweep.worker" in command:
+                    yield int(entry.name)
+
+    return list(found())
+
+
+def is_gone(process: int) -> bool:
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return True
+    return state == "Z"  # it has ended; nobody has asked for its status
+
+
+def position(place: Path, seed: int) -> int:
+    """How far the last checkpoint of a run is; -1 if there is none."""
+    for path in place.glob(f"out/*/seed-{seed}/checkpoint.safetensors"):
+        return int(load_checkpoint(path)[1]["position"])
+    return -1
+
+
+@pytest.mark.slow  # three times a program and a worker that import torch
+@pytest.mark.timeout(900)
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks for processes in /proc")
+def test_a_sweep_survives_ctrl_c_and_kill(
+    tmp_path: Path, fingerprints: Callable[[Path], dict[str, str]]
+) -> None:
+    place = tmp_path / "place"
+    place.mkdir()
+    (place / "grid.toml").write_text(GRID)
+
+    first = start(place)  # with a checkpoint at the end only
+    wait_for(lambda: list(place.glob("out/*/seed-0/config.toml")))
+    time.sleep(0.2)
+    (worker,) = workers_of(first.pid)
+    first.send_signal(signal.SIGINT)
+    _, told = first.communicate()
+    assert first.returncode == 130
+    assert "stopping: every run saves a checkpoint first\n" in told
+    assert told.endswith("Stopped and saved; runs to do: 2 of 2. The same command again goes on.\n")
+    stopped_at = position(place, seed=0)
+    assert 0 < stopped_at < 50
+    assert re.search(rf"stopped .*: stopped by SIGINT at step {stopped_at} ", told)
+    assert is_gone(worker)
+    assert position(place, seed=1) == -1
+
+    second = start(place)
+    wait_for(lambda: list(place.glob("out/*/seed-1/config.toml")))
+    time.sleep(0.2)
+    (worker,) = workers_of(second.pid)
+    second.kill()
+    wait_for(lambda: is_gone(worker))  # which saves, as nobody is there to listen
+    second.communicate()
+    assert 0 < position(place, seed=1) < 50
+    assert RunDirectory(next(place.glob("out/*/seed-0"))).finished
+
+    third = start(place)
+    out, told = third.communicate()
+    assert third.returncode == 0
+    assert told.endswith("runs: 2, of which 1 finished, 1 had finished before, 0 failed\n")
+    assert "odd_learners:Slow" in out
+    grid = load_grid(place / "grid.toml", methods=("odd_learners:Slow",))
+    for job in grid.jobs():
+        alone = run(job.config, tmp_path / f"alone-{job.seed}")
+        assert fingerprints(place / "out" / job.name) == fingerprints(alone.directory)
