@@ -4,10 +4,11 @@ BIN    := $(VENV)/bin
 PYTHON ?= python3
 STAMP  := $(VENV)/.installed
 
-.PHONY: run test test-fast torture check format golden results wheel clean
+.PHONY: run test test-fast torture bench check format golden results wheel clean
 
-run: $(STAMP)  ## train DeepCCG, ER and SGD online on the embedded digits, and compare them
+run: $(STAMP)  ## train DeepCCG, ER and SGD online on the embedded digits, and report them
 	$(BIN)/deepccg run --method deepccg,er,sgd --dataset digits --seeds 0-2 --out runs/
+	$(BIN)/deepccg report runs/ --out runs/report.html
 
 test: $(STAMP)  ## everything, in parallel
 	$(BIN)/pytest -n auto --dist worksteal
@@ -17,6 +18,9 @@ test-fast: $(STAMP)  ## the inner loop
 
 torture: $(STAMP)  ## 500 kills over all methods, 2,000 broken configurations and data files
 	$(BIN)/python benchmarks/torture.py --kills 500 --fuzz 2000
+
+bench: $(STAMP)  ## steps per second beside hand-written references
+	$(BIN)/python benchmarks/bench.py
 
 check: $(STAMP)  ## lint, format, types, layers, doctests
 	$(BIN)/ruff check .
