@@ -41,7 +41,9 @@ def recorded(data_dir: str, start: int, steps: int) -> tuple[Tensor, Tensor]:
         if number == start + steps:
             break
         if number >= start:
-            first = learner.memory.y < CLASSES_PER_TASK  # no batch has them any more: they stay
+            if batch.task == stream.tasks[0]:  # its stored examples would still be exchanged
+                raise SystemExit(f"step {number} is one of the first task: give a later --start")
+            first = learner.memory.y < CLASSES_PER_TASK
             frames.append(learner.embed(learner.memory.x[first]))
         learner.learn(batch)
     return torch.stack(frames), learner.memory.y[first]
