@@ -127,7 +127,8 @@ def test_a_cluster_gives_the_same_bits_though_a_worker_is_killed(
 def test_ctrl_c_has_the_runs_of_a_cluster_saved(
     cluster: str, tmp_path: Path, fingerprints: Callable[[Path], dict[str, str]]
 ) -> None:
-    slow = job("odd_learners:Slower", 0, **{"stream.examples_per_class": 40})
+    fields = {"stream.examples_per_class": 40, "evaluation.every": 3}
+    slow = job("odd_learners:Slower", 0, **fields)
     options: dict[str, Any] = {
         "out": tmp_path / "out",
         "engine": "ray",
@@ -137,9 +138,8 @@ def test_ctrl_c_has_the_runs_of_a_cluster_saved(
     directory = tmp_path / "out" / slow.name
 
     def press() -> None:
-        while not (directory / "config.toml").exists():
+        while not (directory / "records.jsonl").exists():  # three steps were learned
             time.sleep(0.01)
-        time.sleep(0.3)
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
     pressing = threading.Thread(target=press, daemon=True)
