@@ -89,4 +89,5 @@ def test_a_kill_leaves_no_lock_and_no_litter(
         "environment.json",
         "previous.safetensors",
         "records.jsonl",
+        "timing.json",
     ]

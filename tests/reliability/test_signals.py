@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from killing import QUICK, Forks, Moment, Whole, fingerprint, run_in
 
-from deepccg.experiment import Interrupted, run
+from deepccg.experiment import Interrupted, ask_to_stop, run
 from deepccg.experiment.checkpoint import load_checkpoint
 from deepccg.records import RunDirectory
 
@@ -38,7 +38,7 @@ def test_a_signal_stops_after_the_step_and_saves(
         f"To continue: deepccg resume {place} (or the same command again)\n"
     )
     assert sorted(file.name for file in directory.iterdir()) == [
-        "checkpoint.safetensors", "config.toml", "environment.json", "records.jsonl",
+        "checkpoint.safetensors", "config.toml", "environment.json", "records.jsonl", "timing.json",
     ]  # fmt: skip
     command = re.search(r"deepccg (resume \S+)", done.err)
     assert command is not None
@@ -157,3 +157,31 @@ def test_a_run_in_another_thread_leaves_signals_alone(
     thread.start()
     thread.join()
     assert RunDirectory(tmp_path / "run").finished
+
+
+def test_a_run_can_be_asked_where_no_signal_reaches_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DEEPCCG_CACHE", str(tmp_path / "cache"))
+    stopped: list[Interrupted] = []
+
+    def ask(step: int, _total: int, _info: object) -> None:
+        if step >= 7:
+            ask_to_stop()
+            ask_to_stop()  # to ask again changes nothing
+
+    def learn() -> None:
+        try:
+            run(directory=tmp_path / "run", progress=ask, **DIGITS)
+        except Interrupted as stop:
+            stopped.append(stop)
+
+    ask_to_stop()  # nobody is asked before a run learns
+    thread = threading.Thread(target=learn)
+    thread.start()
+    thread.join()
+    assert [(stop.step, stop.signal) for stop in stopped] == [(7, signal.SIGINT)]
+    assert load_checkpoint(tmp_path / "run" / "checkpoint.safetensors")[1]["position"] == 7
+    steps: list[int] = []
+    run(directory=tmp_path / "run", progress=lambda now, *_: steps.append(now), **DIGITS)
+    assert steps == [*range(8, 21)]

@@ -17,7 +17,9 @@ from deepccg.records import find_runs
 from deepccg.report import About, Stored, export_report, grouped, read_run, report_page
 from deepccg.report.gallery import fair_share, side_by_side, strips
 from deepccg.report.heat_map import mean_matrix
+from deepccg.report.memory_plot import plot_memory
 from deepccg.report.palette import DARK, LIGHT, looks
+from deepccg.report.sheets import cost_sheet
 from deepccg.report.stream_chart import task_spans
 from deepccg.report.svg import Scale, round_range, ticks
 
@@ -146,10 +148,12 @@ def test_a_long_stream_is_drawn_small(found):
 
 
 def test_what_is_missing_is_said(found):
-    once = [replace(run, evaluations=run.evaluations[-1:], audit=None) for run in found]
+    once = [
+        replace(run, evaluations=run.evaluations[-1:], audit=None, seconds=None) for run in found
+    ]
     settings = grouped(once)
     page = report_page(settings, about_of(settings))
-    for told in ("scored at the end only", "have no audit", "no line over time", "not audited"):
+    for told in ("scored at the end only", "have no audit", "no line over time", "no audit in"):
         assert told in page
     assert "What the memory holds" not in report_page(
         settings, about_of(settings), images_per_class=0
@@ -238,9 +242,49 @@ def test_scales():
     assert high >= 47.0
 
 
-def test_everything_is_exported(found, tmp_path):
+def test_seconds_are_shown_and_not_compared_across_machines(found):
+    disjoint = [run for run in found if run.path.parent.name in ("er", "sgd")]
+    timed = [
+        replace(
+            run,
+            seconds=0.25 * (1 + place),
+            environment={"processor": f"P{run.config['method']['name']}"},
+        )
+        for place, run in enumerate(disjoint)
+    ]
+    (setting,) = grouped(timed)
+    cost = cost_sheet(setting)
+    assert cost is not None
+    assert cost.columns[:2] == ("Seconds learning", "Milliseconds per batch")
+    for row, line in zip(setting.rows, cost.lines, strict=True):
+        seconds = np.mean([run.seconds for run in row.runs.values()])
+        assert line.cells[0].value == pytest.approx(seconds)
+        assert line.cells[1].value == pytest.approx(1000 * seconds / 20)  # batches
+    assert "on 2 kinds of machine and do not compare" in cost.caption
+    page = report_page([setting], about_of([setting]))
+    assert "Accuracy against time" in page
+    assert "Accuracy against memory" not in page  # only one of them has one
+    same = [replace(run, environment={"processor": "P"}) for run in timed]
+    cost = cost_sheet(grouped(same)[0])
+    assert cost is not None
+    assert "compare" not in cost.caption
+
+
+def test_what_costs_nothing_is_named(found):
+    disjoint = [run for run in found if run.path.parent.name in ("deepccg", "er", "sgd")]
+    larger = {"memory": {"bytes": {"examples": 10**6}}}
+    runs = [replace(r, audit=larger) if r.path.parent.name == "er" else r for r in disjoint]
+    settings = grouped(runs)
+    page = report_page(settings, about_of(settings))
+    assert page.count("Accuracy against memory") == 1
+    assert "Not shown, at no cost: SGD." in page
+
+
+def test_every_figure_is_exported(found, tmp_path):
     settings = grouped(found)[:1]
-    written = export_report(settings, about_of(settings), tmp_path)
+    images = np.arange(3 * 64, dtype=np.uint8).reshape(3, 1, 8, 8)
+    stored = Stored(images, np.array([1, 0, 1]), (1, 0, 2), tuple("abc"))
+    written = export_report(settings, about_of(settings, stored), tmp_path)
     assert sorted(written) == sorted(tmp_path.iterdir())
     kinds = {
         suffix: [p for p in written if p.suffix == suffix]
@@ -249,13 +293,31 @@ def test_everything_is_exported(found, tmp_path):
     assert len(kinds[".md"]) == len(kinds[".tex"]) == len(kinds[".csv"]) == 3
     assert [p.stem for p in kinds[".png"]] == [p.stem for p in kinds[".pdf"]]
     names = {p.stem.removeprefix(settings[0].key) for p in kinds[".png"]}
-    assert {"-final", "-stream", "-accuracy", "-forgetting", "-tasks", "-cost", "-shift"} == names
+    memories = {f"-memory-{row.key}" for row in settings[0].rows}
+    costs = {"-cost-passes", "-cost-seconds"}  # and bytes, of which those that store have the same
+    others = {"-final", "-stream", "-accuracy", "-forgetting", "-tasks", "-shift"}
+    assert names == others | costs | memories
     for path in kinds[".png"]:
         with Image.open(path) as picture:
             picture.verify()
     assert all(path.read_bytes().startswith(b"%PDF-") for path in kinds[".pdf"])
     table = (tmp_path / f"{settings[0].key}-results.md").read_text(encoding="utf-8")
     assert "| DeepCCG |" in table
+
+
+def test_a_memory_is_drawn_class_by_class(tmp_path):
+    """30 classes stand in two blocks; a pixel of the picture is a pixel of an image."""
+    labels = np.array([*range(30), 29])  # two of the class that came first
+    images = np.repeat(labels.astype(np.uint8), 64).reshape(31, 1, 8, 8)
+    classes = tuple(range(29, -1, -1))
+    stored = Stored(images, labels, classes, ())
+    figure = plot_memory(stored, tmp_path / "memory.png", title="Memory", per_class=3)
+    shown = [axes.images[0].get_array() for axes in figure.axes]
+    assert [picture.shape for picture in shown] == [(15 * 9, 2 * 8, 3)] * 2
+    assert (shown[0][:8, :16] == 29).all()
+    assert (shown[1][14 * 9 : 14 * 9 + 8, :8] == 0).all()
+    assert (shown[0][8:, 8:] == 255).all()  # one image of each other class, and then paper
+    assert figure.axes[1].get_yticklabels()[0].get_text() == "14"
 
 
 def test_importing_the_report_stays_light():

@@ -1,7 +1,13 @@
 """What the tests of sweeps share: short runs, and how to compare what they leave."""
 
+import contextlib
 import hashlib
+import json
+import signal
 import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -23,11 +29,34 @@ def fingerprint(directory: Path) -> dict[str, str]:
     """A hash of each file that holds a part of the run."""
     left_out = {"previous.safetensors", "log.txt", ".lock"}
     files = {file.name: file.read_bytes() for file in sorted(directory.iterdir())}
+    files["timing.json"] = b"%d steps" % json.loads(files["timing.json"])["steps"]  # not their time
     return {
         name: hashlib.blake2b(content).hexdigest()
         for name, content in files.items()
         if name not in left_out
     }
+
+
+@contextlib.contextmanager
+def pressed(when: Callable[[], object]) -> Iterator[None]:
+    """Ctrl-C, as soon as something holds."""
+
+    def press() -> None:
+        while not when():
+            time.sleep(0.01)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        threading.Thread(target=press, daemon=True).start()
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture
+def ctrl_c():
+    return pressed
 
 
 @pytest.fixture

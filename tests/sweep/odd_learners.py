@@ -1,11 +1,13 @@
 """Learners to which something happens; workers import this file by its name."""
 
+import contextlib
 import ctypes
 import os
 import signal
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from deepccg.core import Batch, StepInfo
 from deepccg.methods import ER
@@ -25,6 +27,20 @@ class Slower(ER):
     def learn(self, batch: Batch) -> StepInfo:
         time.sleep(0.2)
         return super().learn(batch)
+
+
+class Deaf(Slower):
+    """Loses the Ctrl-C that comes while it is made, as in a library that catches everything."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        heard = Path(os.environ["DEEPCCG_ODD_LEARNERS"]) / "is-made"
+        if not heard.exists():
+            with contextlib.suppress(KeyboardInterrupt):
+                heard.touch()
+                until = time.monotonic() + 60
+                while time.monotonic() < until:
+                    time.sleep(0.01)  # an interrupt waits for the end of it
 
 
 class Odd(ER):

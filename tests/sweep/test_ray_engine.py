@@ -1,12 +1,10 @@
 """A real Ray cluster of two nodes on this machine gives what this machine alone gives."""
 
 import os
-import signal
 import socket
 import sys
-import threading
-import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -125,7 +123,10 @@ def test_a_cluster_gives_the_same_bits_though_a_worker_is_killed(
 
 
 def test_ctrl_c_has_the_runs_of_a_cluster_saved(
-    cluster: str, tmp_path: Path, fingerprints: Callable[[Path], dict[str, str]]
+    cluster: str,
+    tmp_path: Path,
+    fingerprints: Callable[[Path], dict[str, str]],
+    ctrl_c: Callable[..., AbstractContextManager[None]],
 ) -> None:
     fields = {"stream.examples_per_class": 40, "evaluation.every": 3}
     slow = job("odd_learners:Slower", 0, **fields)
@@ -136,20 +137,9 @@ def test_ctrl_c_has_the_runs_of_a_cluster_saved(
         "progress": False,
     }
     directory = tmp_path / "out" / slow.name
-
-    def press() -> None:
-        while not (directory / "records.jsonl").exists():  # three steps were learned
-            time.sleep(0.01)
-        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-
-    pressing = threading.Thread(target=press, daemon=True)
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        pressing.start()
-        with pytest.raises(SweepStopped) as stopped:
-            run_jobs([slow], **options)
-    finally:
-        signal.signal(signal.SIGINT, before)
+    learning = (directory / "records.jsonl").exists  # three steps were learned
+    with ctrl_c(learning), pytest.raises(SweepStopped) as stopped:
+        run_jobs([slow], **options)
     assert stopped.value.left == 1
     position = load_checkpoint(directory / "checkpoint.safetensors")[1]["position"]
     assert 0 < position < 40
@@ -157,6 +147,24 @@ def test_ctrl_c_has_the_runs_of_a_cluster_saved(
     assert (again.status, again.attempts) == ("finished", 1)
     alone = run(slow.config, tmp_path / "alone")
     assert fingerprints(directory) == fingerprints(alone.directory)
+
+
+def test_a_run_of_a_cluster_that_lost_ctrl_c_stops_all_the_same(
+    cluster: str, tmp_path: Path, ctrl_c: Callable[..., AbstractContextManager[None]]
+) -> None:
+    """It comes while the run is set up."""
+    deaf = job("odd_learners:Deaf", **{"stream.examples_per_class": 40})
+    with ctrl_c((tmp_path / "is-made").exists), pytest.raises(SweepStopped) as stopped:
+        run_jobs(
+            [deaf],
+            out=tmp_path / "out",
+            engine="ray",
+            address=cluster,
+            progress=False,
+        )
+    assert stopped.value.left == 1
+    saved = load_checkpoint(tmp_path / "out" / deaf.name / "checkpoint.safetensors")
+    assert 0 < saved[1]["position"] < 40
 
 
 def test_no_cluster_is_one_line(tmp_path: Path) -> None:

@@ -7,14 +7,20 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Self
 
 import pytest
 
-from deepccg.experiment import run
+from deepccg.experiment import resolve, run
 from deepccg.experiment.checkpoint import load_checkpoint
 from deepccg.records import RunDirectory
-from deepccg.sweep import load_grid
+from deepccg.sweep import Job, SweepStopped, load_grid, run_jobs
+from deepccg.sweep.board import Board
+from deepccg.sweep.engine import Began, Ended, Event
+from deepccg.sweep.execute import Answer, Order, execute, order_for
+from deepccg.sweep.run import Sweep
 
 GRID = """
 methods = "odd_learners:Slow"
@@ -122,3 +128,76 @@ def test_a_sweep_survives_ctrl_c_and_kill(
     for job in grid.jobs():
         alone = run(job.config, tmp_path / f"alone-{job.seed}")
         assert fingerprints(place / "out" / job.name) == fingerprints(alone.directory)
+
+
+@pytest.mark.slow  # a process that imports torch
+def test_a_run_that_lost_ctrl_c_stops_all_the_same(
+    tmp_path: Path, ctrl_c: Callable[..., AbstractContextManager[None]]
+) -> None:
+    """It comes while the run is set up, and is swallowed there."""
+    deaf = Job(resolve({"method": "odd_learners:Deaf", "stream.examples_per_class": 40}), 0)
+    with ctrl_c((tmp_path / "is-made").exists), pytest.raises(SweepStopped) as stopped:
+        run_jobs([deaf], out=tmp_path / "out", workers=1, progress=False)
+    assert stopped.value.left == 1
+    saved = load_checkpoint(tmp_path / "out" / deaf.name / "checkpoint.safetensors")
+    assert 0 < saved[1]["position"] < 40
+
+
+def test_a_run_that_is_to_stop_does_not_begin(tmp_path: Path, short: dict[str, int]) -> None:
+    order = order_for(Job(resolve({**short, "method": "sgd"}), 0), tmp_path / "run", None)
+    answer = execute(order, lambda *_: None, lambda: True)
+    assert (answer.status, answer.again) == ("stopped", True)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_that_is_asked_at_every_step_stops_once(
+    tmp_path: Path, short: dict[str, int]
+) -> None:
+    order = order_for(Job(resolve({**short, "method": "sgd"}), 0), tmp_path / "run", None)
+    steps: list[int] = []
+    answer = execute(order, lambda step, _: steps.append(step), lambda: len(steps) >= 6)
+    assert (answer.status, answer.error) == ("stopped", "stopped by SIGINT at step 7")
+    assert steps == [*range(1, 8)]
+    assert load_checkpoint(tmp_path / "run" / "checkpoint.safetensors")[1]["position"] == 7
+    assert execute(order, lambda *_: None, lambda: False) == Answer("finished")
+
+
+class Late:
+    """An engine of which one hears that a run began only when it was asked to stop."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def submit(self, number: int, order: Order) -> None:
+        """It begins."""
+
+    def next_event(self, seconds: float) -> Event | None:  # noqa: ARG002  (nothing to wait for)
+        if not self.events:
+            signal.raise_signal(signal.SIGINT)
+        return self.events.pop(0) if self.events else None
+
+    def stop(self) -> None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        self.events = [Began(0), Ended(0, Answer("stopped", "at step 3", again=True))]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Whatever has not been heard is lost."""
+
+
+def test_a_run_of_which_nothing_was_heard_is_waited_for(
+    tmp_path: Path, short: dict[str, int]
+) -> None:
+    job = Job(resolve({**short, "method": "sgd"}), 0)
+    order = order_for(job, tmp_path / "run", None)
+    engine = Late()
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(SweepStopped) as stopped:
+            Sweep([job], [order], engine, Board(1, 0), 1, tmp_path).run([])
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert stopped.value.left == 1
+    assert engine.events == []

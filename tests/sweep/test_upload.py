@@ -23,6 +23,7 @@ COPIED = {
     "config.toml",
     "environment.json",
     "records.jsonl",
+    "timing.json",
 }
 
 
@@ -100,7 +101,8 @@ def test_a_broken_connection_never_leaves_half_a_run(
     tmp_path: Path, out: Path, finished: Path, failing: type[Failing]
 ) -> None:
     upload = Upload(f"failing://{tmp_path}/there", out)
-    for calls in range(6):  # four files, then config.toml under another name, then its own
+    needed = len(COPIED) + 1  # the files, config.toml last, and then its proper name
+    for calls in range(needed):
         failing.calls_left = calls
         answer = upload.after(DONE, finished)
         assert (answer.status, answer.again) == ("failed", True)
@@ -109,7 +111,7 @@ def test_a_broken_connection_never_leaves_half_a_run(
             f"Connection reset by peer"
         )
         assert find_runs([tmp_path]) == []
-    failing.calls_left = 6
+    failing.calls_left = needed
     assert upload.after(DONE, finished) == DONE
     (copied,) = find_runs([tmp_path / "there"])
     assert copied.path == tmp_path / "there" / finished.relative_to(out)

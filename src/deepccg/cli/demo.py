@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from deepccg.cli.options import OpenOption
+
 ABOUT = {
     "deepccg": "The classifier is derived from the memory after every step: means and regions are "
     "where the points are now.",
@@ -19,7 +21,7 @@ def demo(
     seed: Annotated[
         int, typer.Option(min=0, help="Which digits, in which order, and all else.")
     ] = 0,
-    open_page: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+    open_page: OpenOption = False,
 ) -> None:
     """Write a page that plays a small real run in two dimensions, batch by batch.
 

@@ -10,6 +10,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from deepccg.cli.options import CLASS_HELP
+from deepccg.cli.options import names as listed
+
 CHUNK = 500  # images classified at once
 
 
@@ -21,9 +24,7 @@ def predict(
     ] = None,
     top: Annotated[int, typer.Option(min=1, help="How many classes to show.")] = 3,
     as_json: Annotated[bool, typer.Option("--json", help="JSON with all probabilities.")] = False,
-    method: Annotated[
-        str | None, typer.Option(help="package.module:Class, for a run of a learner of your own.")
-    ] = None,
+    method: Annotated[str | None, typer.Option(help=CLASS_HELP)] = None,
 ) -> None:
     """Print labels and probabilities for images.
 
@@ -44,7 +45,7 @@ def predict(
     names = trained.class_names
     task = None
     if classes is not None:
-        wanted = [name.strip() for name in classes.split(",")]
+        wanted = listed(classes)
         unknown = [name for name in wanted if name not in names]
         if unknown:
             raise InputError(f"unknown class {unknown[0]!r}; known: {', '.join(names)}")

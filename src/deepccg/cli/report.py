@@ -7,10 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from deepccg.cli.options import OpenOption
+
 if TYPE_CHECKING:
     from deepccg.records import RunDirectory
     from deepccg.report import About, Row, Run, Setting, Stored
 
+NO_AUDIT = (
+    "protocol: no audit.json in the run directory: it was not kept, or an earlier version began it"
+)
 NO_CHECKPOINT = "no checkpoint in the run directory: what the memory held is not known"
 
 
@@ -28,7 +33,7 @@ def report(
             "PDF into this directory."
         ),
     ] = None,
-    open_page: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+    open_page: OpenOption = False,
 ) -> None:
     """Write one HTML page of the results of runs: it needs no network and no other file.
 
@@ -82,8 +87,11 @@ def _about(row: "Row", with_memory: bool) -> "About":
 
     protocols = {}
     for seed, run in row.runs.items():
+        if run.audit is None:
+            protocols[seed] = NO_AUDIT
+            continue
         try:
-            protocols[seed] = protocol_line(dict(run.audit) if run.audit else None)
+            protocols[seed] = protocol_line(dict(run.audit))
         except (KeyError, TypeError, ValueError, AttributeError):
             protocols[seed] = "protocol: audit.json cannot be read"
     stored = _stored(row.first.path) if with_memory else "not asked for"

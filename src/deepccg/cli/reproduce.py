@@ -7,17 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from deepccg.cli.fleet import (
-    PANEL_HOW,
-    PANEL_WHAT,
-    PANEL_WHERE,
+from deepccg.cli.fleet import run_all, tell_failures
+from deepccg.cli.options import (
     AddressOption,
     DataDirOption,
     EngineOption,
     JobsOption,
+    how,
     names,
-    run_all,
-    tell_failures,
+    what,
+    where,
 )
 
 if TYPE_CHECKING:
@@ -29,44 +28,29 @@ def reproduce(
     experiment: Annotated[str, typer.Argument(help="table1, ablation, memory-size or shift.")],
     dataset: Annotated[
         str | None,
-        typer.Option(
+        what(
             help="cifar10, cifar100 or mini-imagenet, several with commas; default cifar10, for "
-            "memory-size and shift cifar100.",
-            rich_help_panel=PANEL_WHAT,
+            "memory-size and shift cifar100."
         ),
     ] = None,
     methods: Annotated[
         str | None,
-        typer.Option(
-            help="Some of the methods, with commas: NAME or NAME@PRESET, such as deepccg@paper.",
-            rich_help_panel=PANEL_WHAT,
-        ),
+        what(help="Some of the methods, with commas: NAME or NAME@PRESET, such as deepccg@paper."),
     ] = None,
-    seeds: Annotated[
-        str | None, typer.Option(help="For example 0-4; default 0-2.", rich_help_panel=PANEL_WHAT)
-    ] = None,
+    seeds: Annotated[str | None, what(help="For example 0-4; default 0-2.")] = None,
     quick: Annotated[
         bool,
-        typer.Option(
+        what(
             "--quick",
             help="A small look-alike on the built-in digits: about a minute, no paper's numbers.",
-            rich_help_panel=PANEL_WHAT,
         ),
     ] = False,
     shift_images: Annotated[
         int | None,
-        typer.Option(
-            help="For shift: follow at most so many images; default 500. Each batch embeds them.",
-            rich_help_panel=PANEL_WHAT,
-        ),
+        what(help="For shift: follow at most so many images; default 500. Each batch embeds them."),
     ] = None,
     dry_run: Annotated[
-        bool,
-        typer.Option(
-            "--dry-run",
-            help="Run nothing: show what there is and which runs are missing.",
-            rich_help_panel=PANEL_HOW,
-        ),
+        bool, how("--dry-run", help="Run nothing: show what there is and which runs are missing.")
     ] = False,
     jobs: JobsOption = None,
     engine: EngineOption = "local",
@@ -74,10 +58,7 @@ def reproduce(
     data_dir: DataDirOption = None,
     out: Annotated[
         Path,
-        typer.Option(
-            help="Where run directories and tables go; runs that are there are not repeated.",
-            rich_help_panel=PANEL_WHERE,
-        ),
+        where(help="Where run directories and tables go; runs that are there are not repeated."),
     ] = Path("runs"),
 ) -> None:
     """Run one of the paper's experiments and compare with its numbers.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from deepccg.cli.options import CHECKPOINT_HELP, CLASS_HELP, TRACK_HELP, check_data_dir
 from deepccg.cli.results import print_results, title
 from deepccg.cli.work import work
 
@@ -22,15 +23,9 @@ def resume(
     data_dir: Annotated[
         Path | None, typer.Option(help="Where the data lies, as in `deepccg run`, or its folder.")
     ] = None,
-    method: Annotated[
-        str | None, typer.Option(help="package.module:Class, for a run of a learner of your own.")
-    ] = None,
-    checkpoint_every: Annotated[
-        str | None, typer.Option(help="Steps, such as 100, or seconds, such as 30s; default 60s.")
-    ] = None,
-    track: Annotated[
-        str | None, typer.Option(help="Tell mlflow, tensorboard or wandb the records, too.")
-    ] = None,
+    method: Annotated[str | None, typer.Option(help=CLASS_HELP)] = None,
+    checkpoint_every: Annotated[str | None, typer.Option(help=CHECKPOINT_HELP)] = None,
+    track: Annotated[str | None, typer.Option(help=TRACK_HELP)] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object on stdout for each table.")
     ] = False,
@@ -49,8 +44,7 @@ def resume(
     found = find_runs([directory])
     if not found:
         raise InputError(f"{directory} holds no run: no config.toml there or below")
-    if data_dir is not None and not data_dir.is_dir():
-        raise InputError(f"--data-dir {data_dir} is not a directory")
+    check_data_dir(data_dir)
     learner = learner_class(method) if method else None
     results = []
     for run in found:

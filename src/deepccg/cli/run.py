@@ -3,133 +3,84 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
+from deepccg.cli.options import (
+    CHECKPOINT_HELP,
+    OutOption,
+    TrackOption,
+    check_data_dir,
+    names,
+    panel,
+    what,
+    where,
+)
 from deepccg.cli.results import print_results
 from deepccg.cli.work import work
 
 if TYPE_CHECKING:
     from deepccg.experiment import RunConfig, RunResult
 
-PANEL_WHAT, PANEL_HOW, PANEL_SCORE, PANEL_WHERE = "What", "Settings", "Scoring", "Where"
+setting, scoring = panel("Settings"), panel("Scoring")
 
 
 def run(
     dataset: Annotated[
         str | None,
-        typer.Option(
-            help="A name from `deepccg data`, hf:owner/name, or a folder of class folders.",
-            rich_help_panel=PANEL_WHAT,
-        ),
+        what(help="A name from `deepccg data`, hf:owner/name, or a folder of class folders."),
     ] = None,
     stream: Annotated[
-        str | None,
-        typer.Option(
-            help="disjoint, shifting-window, or joint (offline).", rich_help_panel=PANEL_WHAT
-        ),
+        str | None, what(help="disjoint, shifting-window, or joint (offline).")
     ] = None,
     scenario: Annotated[
         str | None,
-        typer.Option(
+        what(
             help="task or class: whose preset (memory and so on) is taken. "
-            "Every run is scored both ways.",
-            rich_help_panel=PANEL_WHAT,
+            "Every run is scored both ways."
         ),
     ] = None,
     method: Annotated[
         str | None,
-        typer.Option(
-            help="A name from `deepccg methods`, several with commas, or package.module:Class.",
-            rich_help_panel=PANEL_WHAT,
-        ),
+        what(help="A name from `deepccg methods`, several with commas, or package.module:Class."),
     ] = None,
-    seeds: Annotated[
-        str | None, typer.Option(help="For example 0, 0-2 or 0,3,5.", rich_help_panel=PANEL_WHAT)
-    ] = None,
-    memory: Annotated[
-        int | None, typer.Option(help="Stored examples in total.", rich_help_panel=PANEL_HOW)
-    ] = None,
-    memory_per_class: Annotated[
-        int | None, typer.Option(help="Stored examples per class.", rich_help_panel=PANEL_HOW)
-    ] = None,
+    seeds: Annotated[str | None, what(help="For example 0, 0-2 or 0,3,5.")] = None,
+    memory: Annotated[int | None, setting(help="Stored examples in total.")] = None,
+    memory_per_class: Annotated[int | None, setting(help="Stored examples per class.")] = None,
     preset: Annotated[
-        str | None,
-        typer.Option(
-            help="default, paper, as-printed, or a file of rules.", rich_help_panel=PANEL_HOW
-        ),
+        str | None, setting(help="default, paper, as-printed, or a file of rules.")
     ] = None,
     config: Annotated[
-        Path | None,
-        typer.Option(help="A TOML file, such as a run's config.toml.", rich_help_panel=PANEL_HOW),
+        Path | None, setting(help="A TOML file, such as a run's config.toml.")
     ] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option(
-            "--set",
-            help="Any field, for example method.selector=greedy or network.width=20.",
-            rich_help_panel=PANEL_HOW,
-        ),
+        setting("--set", help="Any field, for example method.selector=greedy or network.width=20."),
     ] = None,
     validation: Annotated[
         float | None,
-        typer.Option(
+        scoring(
             help="Hold out this share of the training data and score on it; "
-            "the test set is not opened.",
-            rich_help_panel=PANEL_SCORE,
+            "the test set is not opened."
         ),
     ] = None,
-    eval_every: Annotated[
-        str | None,
-        typer.Option(help="end, task, or a number of batches.", rich_help_panel=PANEL_SCORE),
-    ] = None,
-    eval_images: Annotated[
-        int | None,
-        typer.Option(help="Score on at most so many images.", rich_help_panel=PANEL_SCORE),
-    ] = None,
+    eval_every: Annotated[str | None, scoring(help="end, task, or a number of batches.")] = None,
+    eval_images: Annotated[int | None, scoring(help="Score on at most so many images.")] = None,
     shift_images: Annotated[
         int | None,
-        typer.Option(
+        scoring(
             help="Record how each batch moves at most so many test images of the first task; "
-            "`deepccg report` draws it.",
-            rich_help_panel=PANEL_SCORE,
+            "`deepccg report` draws it."
         ),
     ] = None,
     as_json: Annotated[
-        bool,
-        typer.Option(
-            "--json",
-            help="One JSON object on stdout; progress on stderr.",
-            rich_help_panel=PANEL_SCORE,
-        ),
+        bool, scoring("--json", help="One JSON object on stdout; progress on stderr.")
     ] = False,
     data_dir: Annotated[
-        Path | None,
-        typer.Option(
-            help="Where the data set's parquet files or folders lie.", rich_help_panel=PANEL_WHERE
-        ),
+        Path | None, where(help="Where the data set's parquet files or folders lie.")
     ] = None,
-    out: Annotated[
-        Path, typer.Option(help="Where run directories go.", rich_help_panel=PANEL_WHERE)
-    ] = Path("runs"),
-    device: Annotated[
-        str | None, typer.Option(help="cpu, cuda, ...", rich_help_panel=PANEL_WHERE)
-    ] = None,
-    threads: Annotated[
-        int | None, typer.Option(help="torch threads.", rich_help_panel=PANEL_WHERE)
-    ] = None,
-    checkpoint_every: Annotated[
-        str | None,
-        typer.Option(
-            help="Steps, such as 100, or seconds, such as 30s; default 60s.",
-            rich_help_panel=PANEL_WHERE,
-        ),
-    ] = None,
-    track: Annotated[
-        str | None,
-        typer.Option(
-            help="Tell mlflow, tensorboard or wandb the records, too.", rich_help_panel=PANEL_WHERE
-        ),
-    ] = None,
+    out: OutOption = Path("runs"),
+    device: Annotated[str | None, where(help="cpu, cuda, ...")] = None,
+    threads: Annotated[int | None, where(help="torch threads.")] = None,
+    checkpoint_every: Annotated[str | None, where(help=CHECKPOINT_HELP)] = None,
+    track: TrackOption = None,
 ) -> None:
     """Learn a stream online and print task- and class-incremental results.
 
@@ -138,7 +89,6 @@ def run(
 
     **Example:** `deepccg run --dataset cifar10 --data-dir DATA --method deepccg,er --seeds 0-2`
     """
-    from deepccg.core import InputError
     from deepccg.experiment import resolve
 
     given = _settings_from_file(config)
@@ -164,14 +114,10 @@ def run(
     for one, other in (("memory", "memory_per_class"), ("memory_per_class", "memory")):
         if flags[one] is not None and flags[other] is None:
             given.pop(other, None)
-    names: list[str | None] = [name.strip() for name in method.split(",")] if method else [None]
     numbers = _seeds(seeds) if seeds else [given.get("seed", 0)]
-    configs = []
-    for name in names:
-        named = given if name is None else {**given, "method.name": name}
-        configs.append([resolve({**named, "seed": seed}) for seed in numbers])
-    if data_dir is not None and not data_dir.is_dir():
-        raise InputError(f"--data-dir {data_dir} is not a directory")
+    named = [{**given, "method.name": name} for name in names(method)] or [given]
+    configs = [[resolve({**each, "seed": seed}) for seed in numbers] for each in named]
+    check_data_dir(data_dir)
     rows = [
         [_run_one(config, out, data_dir, checkpoint_every, track) for config in each]
         for each in configs

@@ -1,102 +1,64 @@
 """``deepccg sweep``: all runs of a grid, several at a time, here or on a cluster."""
 
 import json
+import signal
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from deepccg.cli.fleet import leave
+from deepccg.cli.options import (
+    CHECKPOINT_HELP,
+    JobsOption,
+    OutOption,
+    TrackOption,
+    check_data_dir,
+    how,
+    names,
+    what,
+    where,
+)
+
 if TYPE_CHECKING:
     from deepccg.sweep import Job, Outcome
-
-PANEL_WHAT, PANEL_HOW, PANEL_WHERE = "What", "How", "Where"
 
 
 def sweep(
     grid: Annotated[Path, typer.Argument(help="A TOML file; docs/sweeps.md shows some.")],
     method: Annotated[
         str | None,
-        typer.Option(
-            help="In place of the grid's methods, several with commas; also package.module:Class.",
-            rich_help_panel=PANEL_WHAT,
+        what(
+            help="In place of the grid's methods, several with commas; also package.module:Class."
         ),
     ] = None,
     seeds: Annotated[
-        str | None,
-        typer.Option(
-            help="In place of the grid's seeds, for example 0-2.", rich_help_panel=PANEL_WHAT
-        ),
+        str | None, what(help="In place of the grid's seeds, for example 0-2.")
     ] = None,
     shard: Annotated[
         str | None,
-        typer.Option(
-            help="Only one part of the runs, such as 2/10; the parts are disjoint and make up all.",
-            rich_help_panel=PANEL_WHAT,
+        what(
+            help="Only one part of the runs, such as 2/10; the parts are disjoint and make up all."
         ),
     ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="List the runs only.", rich_help_panel=PANEL_WHAT)
-    ] = False,
-    jobs: Annotated[
-        int | None,
-        typer.Option(
-            "--jobs",
-            "-j",
-            help="Runs at a time; default one for each processor.",
-            rich_help_panel=PANEL_HOW,
-        ),
-    ] = None,
-    retries: Annotated[
-        int,
-        typer.Option(help="How often a run that fails is tried again.", rich_help_panel=PANEL_HOW),
-    ] = 1,
+    dry_run: Annotated[bool, what("--dry-run", help="List the runs only.")] = False,
+    jobs: JobsOption = None,
+    retries: Annotated[int, how(help="How often a run that fails is tried again.")] = 1,
     engine: Annotated[
-        str,
-        typer.Option(
-            help="local, or ray: an existing Ray cluster (docs/cluster.md).",
-            rich_help_panel=PANEL_HOW,
-        ),
+        str, how(help="local, or ray: an existing Ray cluster (docs/cluster.md).")
     ] = "local",
-    address: Annotated[
-        str | None,
-        typer.Option(help="Of the Ray cluster, such as 10.0.0.1:6379.", rich_help_panel=PANEL_HOW),
-    ] = None,
-    checkpoint_every: Annotated[
-        str | None,
-        typer.Option(
-            help="Steps, such as 100, or seconds, such as 30s; default 60s.",
-            rich_help_panel=PANEL_HOW,
-        ),
-    ] = None,
+    address: Annotated[str | None, how(help="Of the Ray cluster, such as 10.0.0.1:6379.")] = None,
+    checkpoint_every: Annotated[str | None, how(help=CHECKPOINT_HELP)] = None,
     data_dir: Annotated[
-        Path | None,
-        typer.Option(
-            help="Where the data sets' parquet files or folders lie.", rich_help_panel=PANEL_WHERE
-        ),
+        Path | None, where(help="Where the data sets' parquet files or folders lie.")
     ] = None,
-    out: Annotated[
-        Path, typer.Option(help="Where run directories go.", rich_help_panel=PANEL_WHERE)
-    ] = Path("runs"),
+    out: OutOption = Path("runs"),
     upload: Annotated[
-        str | None,
-        typer.Option(
-            help="Copy finished runs to a URL, such as s3://bucket/runs.",
-            rich_help_panel=PANEL_WHERE,
-        ),
+        str | None, where(help="Copy finished runs to a URL, such as s3://bucket/runs.")
     ] = None,
-    track: Annotated[
-        str | None,
-        typer.Option(
-            help="Tell mlflow, tensorboard or wandb the records, too.", rich_help_panel=PANEL_WHERE
-        ),
-    ] = None,
+    track: TrackOption = None,
     as_json: Annotated[
-        bool,
-        typer.Option(
-            "--json",
-            help="What came of each run as JSON on stdout; progress on stderr.",
-            rich_help_panel=PANEL_WHERE,
-        ),
+        bool, where("--json", help="What came of each run as JSON on stdout; progress on stderr.")
     ] = False,
 ) -> None:
     """Do all runs of a grid: methods x data sets x streams x scenarios x memory x seeds x fields.
@@ -106,16 +68,13 @@ def sweep(
 
     **Example:** `deepccg sweep grid.toml --data-dir DATA --jobs 8`
     """
-    from deepccg.core import InputError
     from deepccg.experiment import parse_seeds
     from deepccg.sweep import SweepStopped, load_grid, run_jobs, shard_of
 
-    instead = tuple(name.strip() for name in method.split(",")) if method else ()
     numbers = tuple(parse_seeds(seeds)) if seeds else ()
-    wanted = load_grid(grid, methods=instead, seeds=numbers).jobs()
+    wanted = load_grid(grid, methods=tuple(names(method)), seeds=numbers).jobs()
     wanted = shard_of(wanted, shard) if shard else wanted
-    if data_dir is not None and not data_dir.is_dir():
-        raise InputError(f"--data-dir {data_dir} is not a directory")
+    check_data_dir(data_dir)
     if dry_run:
         _list(wanted, out, as_json)
         return
@@ -133,15 +92,10 @@ def sweep(
             checkpoint_every=checkpoint_every,
         )
     except SweepStopped as stop:
-        _stopped(f"Stopped and saved; runs to do: {stop.left} of {len(wanted)}.", stop.signal)
+        leave(f"Stopped and saved; runs to do: {stop.left} of {len(wanted)}.", stop.signal)
     except KeyboardInterrupt:
-        _stopped("Stopped at once.", 2)
+        leave("Stopped at once.", signal.SIGINT)
     _report(outcomes, as_json)
-
-
-def _stopped(told: str, signal: int) -> NoReturn:
-    typer.echo(f"{told} The same command again goes on.", err=True)
-    raise typer.Exit(128 + signal)
 
 
 def _list(jobs: "list[Job]", out: Path, as_json: bool) -> None:

@@ -12,16 +12,17 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from deepccg.cli.fleet import (
-    PANEL_HOW,
-    PANEL_WHAT,
-    PANEL_WHERE,
+from deepccg.cli.fleet import run_all
+from deepccg.cli.options import (
     AddressOption,
     DataDirOption,
     EngineOption,
     JobsOption,
+    OutOption,
+    how,
     names,
-    run_all,
+    what,
+    where,
 )
 
 if TYPE_CHECKING:
@@ -29,74 +30,43 @@ if TYPE_CHECKING:
 
 
 def tune(
-    method: Annotated[
-        str, typer.Option(help="A name from `deepccg methods`.", rich_help_panel=PANEL_WHAT)
-    ],
+    method: Annotated[str, what(help="A name from `deepccg methods`.")],
     space: Annotated[
         list[str],
-        typer.Option(
+        what(
             help="A field and its values, FIELD=V1,V2,..., or a range, FIELD=log:LOW:HIGH "
-            "(also lin, int; :N at the end for a grid of N). May be given several times.",
-            rich_help_panel=PANEL_WHAT,
+            "(also lin, int; :N at the end for a grid of N). May be given several times."
         ),
     ],
-    dataset: Annotated[
-        str, typer.Option(help="As in `deepccg run`.", rich_help_panel=PANEL_WHAT)
-    ] = "digits",
+    dataset: Annotated[str, what(help="As in `deepccg run`.")] = "digits",
     stream: Annotated[
-        str,
-        typer.Option(
-            help="disjoint, shifting-window, or both with a comma: a search for each.",
-            rich_help_panel=PANEL_WHAT,
-        ),
+        str, what(help="disjoint, shifting-window, or both with a comma: a search for each.")
     ] = "disjoint",
     scenario: Annotated[
-        str,
-        typer.Option(
-            help="task, class, or both with a comma: a search for each, by that accuracy.",
-            rich_help_panel=PANEL_WHAT,
-        ),
+        str, what(help="task, class, or both with a comma: a search for each, by that accuracy.")
     ] = "task",
     settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", help="Any other field, the same in all runs.", rich_help_panel=PANEL_WHAT
-        ),
+        list[str] | None, what("--set", help="Any other field, the same in all runs.")
     ] = None,
-    search: Annotated[
-        str, typer.Option(help="grid or optuna.", rich_help_panel=PANEL_HOW)
-    ] = "grid",
-    trials: Annotated[
-        int | None, typer.Option(help="Points that optuna tries.", rich_help_panel=PANEL_HOW)
-    ] = None,
-    together: Annotated[
-        int,
-        typer.Option(min=1, help="Points that optuna tries at a time.", rich_help_panel=PANEL_HOW),
-    ] = 1,
-    seeds: Annotated[
-        str, typer.Option(help="A point's score is the mean of these.", rich_help_panel=PANEL_HOW)
-    ] = "0-1",
+    search: Annotated[str, how(help="grid or optuna.")] = "grid",
+    trials: Annotated[int | None, how(help="Points that optuna tries.")] = None,
+    together: Annotated[int, how(min=1, help="Points that optuna tries at a time.")] = 1,
+    seeds: Annotated[str, how(help="A point's score is the mean of these.")] = "0-1",
     validation: Annotated[
         float,
-        typer.Option(
+        how(
             help="The share of the training data that is held out to score on. "
-            "The test set is never opened.",
-            rich_help_panel=PANEL_HOW,
+            "The test set is never opened."
         ),
     ] = 0.1,
     jobs: JobsOption = None,
     engine: EngineOption = "local",
     address: AddressOption = None,
     data_dir: DataDirOption = None,
-    out: Annotated[
-        Path, typer.Option(help="Where run directories go.", rich_help_panel=PANEL_WHERE)
-    ] = Path("runs"),
+    out: OutOption = Path("runs"),
     write: Annotated[
         Path | None,
-        typer.Option(
-            help="The preset file; default tuned-METHOD.toml. All trials go beside it as JSON.",
-            rich_help_panel=PANEL_WHERE,
-        ),
+        where(help="The preset file; default tuned-METHOD.toml. All trials go beside it as JSON."),
     ] = None,
 ) -> None:
     """Choose a method's fields by accuracy on held-out training data, and write a preset.

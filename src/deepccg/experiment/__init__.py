@@ -25,7 +25,7 @@ from deepccg.experiment.presets import PRESETS
 from deepccg.experiment.recorded import folder_of, recorded
 from deepccg.experiment.run import RunResult, resume, run
 from deepccg.experiment.seeds import parse_seeds
-from deepccg.experiment.stopping import Interrupted, StopRequest, stop_requests
+from deepccg.experiment.stopping import Interrupted, StopRequest, ask_to_stop, stop_requests
 from deepccg.experiment.stored import StoredExamples, stored_examples
 
 __all__ = [
@@ -43,6 +43,7 @@ __all__ = [
     "StoredExamples",
     "StreamConfig",
     "TrainedRun",
+    "ask_to_stop",
     "build_learner",
     "build_material",
     "film",

@@ -25,6 +25,7 @@ from deepccg.experiment.recorded import kernels_of, recorded, recorded_data
 from deepccg.experiment.schedule import CheckpointSchedule
 from deepccg.experiment.shift import ShiftLog
 from deepccg.experiment.stopping import Interrupted, stop_requests
+from deepccg.experiment.stopwatch import Stopwatch
 from deepccg.experiment.threads import torch_threads
 from deepccg.records import Evaluation, RecordError, RunDirectory, Training, summary
 from deepccg.streams import Cursor, Dataset, load_dataset
@@ -189,26 +190,30 @@ def _learn(
     """The loop."""
     steps = len(material.stream)
     shift = ShiftLog(config, material, journal, auditor, learner, cursor.position)
+    watch = Stopwatch(RunDirectory(journal.directory).timing_path, cursor.position, journal.file)
     with stop_requests() as stop, divergence_explained(config, journal, cursor):
         for batch in cursor:
             step = cursor.position
             auditor.handed_out(step)
-            info = learner.learn(batch)
+            with watch.learning():
+                info = learner.learn(batch)
             check_step(step, info)
             if progress is not None:
                 progress(step, steps, info)
             if step % TRAINING_RECORD_STEPS == 0:
                 journal.record(Training(step, info.loss, dict(info.extra)))
-            shift.after(step, learner)
+            with watch.evaluating():
+                shift.after(step, learner)
             if step == steps or _evaluation_due(config, material, step):
                 check_state(step, learner.state_dict())
-                with auditor.evaluating(learner) as witness:
+                with auditor.evaluating(learner) as witness, watch.evaluating():
                     scores = _score(material, learner, cursor, witness)
                 journal.record(scores)
             if step == steps:
                 auditor.close()
             stopping = stop.signal is not None
             if step == steps or stopping or schedule.due(step):
+                watch.save(step)
                 journal.checkpoint(learner, step, auditor.state())
                 schedule.saved()
             if stopping:

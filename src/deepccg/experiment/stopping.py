@@ -40,6 +40,20 @@ class StopRequest:
         self.signal: signal.Signals | None = None
 
 
+_listening: list[StopRequest] = []
+
+
+def ask_to_stop() -> None:
+    """Have the run that is learning in this process end after its step, as by Ctrl-C.
+
+    To ask again changes nothing, and before a run learns nobody is asked. A Ctrl-C that comes while
+    a run is set up may be lost in a library that catches everything; whoever must be heard asks
+    again at every step.
+    """
+    for request in _listening:
+        request.signal = request.signal or signal.SIGINT
+
+
 @contextlib.contextmanager
 def stop_requests() -> Iterator[StopRequest]:
     """Meanwhile the first Ctrl-C or SIGTERM is only noted; the second acts as it always does.
@@ -62,7 +76,9 @@ def stop_requests() -> Iterator[StopRequest]:
 
     for each in ours:
         signal.signal(each, note)
+    _listening.append(request)
     try:
         yield request
     finally:
+        _listening.remove(request)
         restore()

@@ -1,7 +1,12 @@
 """Run directories, the records in them, and metrics as pure functions of these. No torch here."""
 
 from deepccg.records.checks import RecordError
-from deepccg.records.files import is_temporary, remove_temporaries, write_atomically
+from deepccg.records.files import (
+    is_temporary,
+    read_json_object,
+    remove_temporaries,
+    write_atomically,
+)
 from deepccg.records.intervals import Interval, Line, fit_line, mean_interval, paired_difference
 from deepccg.records.metrics import (
     Estimate,
@@ -34,6 +39,7 @@ from deepccg.records.schema import (
     record_from_json,
 )
 from deepccg.records.shift import Shift, ShiftMeasure, ShiftScale, shift_points
+from deepccg.records.timing import Timing, read_timings, timings_text
 from deepccg.records.toml import dotted, parse_toml, read_toml
 
 __all__ = [
@@ -52,6 +58,7 @@ __all__ = [
     "ShiftMeasure",
     "ShiftScale",
     "TaskScore",
+    "Timing",
     "Training",
     "accuracy_matrix",
     "aggregate",
@@ -73,12 +80,15 @@ __all__ = [
     "paper_tables",
     "paper_value",
     "parse_toml",
+    "read_json_object",
     "read_records",
+    "read_timings",
     "read_toml",
     "record_from_json",
     "remove_temporaries",
     "rewind_records",
     "shift_points",
     "summary",
+    "timings_text",
     "write_atomically",
 ]

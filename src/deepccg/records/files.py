@@ -1,11 +1,14 @@
-"""Writing files that are either the old one or the new one, never half of each."""
+"""Writing files that are either the old one or the new one, and reading small ones."""
 
+import json
 import os
 import re
 from io import FileIO
 from pathlib import Path
+from typing import Any
 
 _TEMPORARY = re.compile(r"\..+\.\d+\.tmp")
+_LARGEST_JSON = 1 << 20  # bytes; an audit has about a thousand
 
 
 def write_atomically(
@@ -49,6 +52,17 @@ def remove_temporaries(directory: Path) -> None:
     for file in directory.iterdir():
         if is_temporary(file):
             file.unlink(missing_ok=True)
+
+
+def read_json_object(path: str | os.PathLike[str]) -> dict[str, Any] | None:
+    """A JSON object, or ``None`` if the file holds none: old runs lack some files."""
+    try:
+        with Path(path).open("rb") as file:
+            content = file.read(_LARGEST_JSON + 1)
+        value = json.loads(content) if len(content) <= _LARGEST_JSON else None
+    except (OSError, ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
 
 
 def _sync_directory(path: Path) -> None:

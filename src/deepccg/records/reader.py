@@ -17,6 +17,7 @@ from deepccg.records.checks import RecordError
 from deepccg.records.files import write_atomically, write_durably
 from deepccg.records.schema import Evaluation, Record, record_from_json
 from deepccg.records.shift import Shift
+from deepccg.records.timing import Timing, read_timings
 from deepccg.records.toml import read_toml
 
 
@@ -97,6 +98,11 @@ class RunDirectory:
         return self.path / "environment.json"
 
     @property
+    def timing_path(self) -> Path:
+        """How long it took."""
+        return self.path / "timing.json"
+
+    @property
     def log_path(self) -> Path:
         """What was printed and went wrong while a sweep did the run; only if something was."""
         return self.path / "log.txt"
@@ -126,6 +132,10 @@ class RunDirectory:
     def shifts(self) -> list[Shift]:
         """What each batch after the first task did to that task's test images, where recorded."""
         return [record for record in self.records() if isinstance(record, Shift)]
+
+    def timing(self) -> Timing | None:
+        """How long the steps up to the last checkpoint took; ``None`` if that is not known."""
+        return next(iter(read_timings(self.timing_path)), None)
 
     @property
     def finished(self) -> bool:

@@ -1,15 +1,16 @@
 """Charts of methods against each other: along the stream, side by side, and against their cost."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup
 
 from deepccg.records import Estimate, Mode
 from deepccg.report.accuracy_plot import accuracy_over_time
+from deepccg.report.costs import Point
 from deepccg.report.palette import Look
 from deepccg.report.settings import Row
-from deepccg.report.svg import Drawing, Scale, round_range
+from deepccg.report.svg import Drawing, Scale, round_range, tick
 from deepccg.report.tables import percent
 
 WIDTH = 400  # about the column of a phone: text keeps its size there
@@ -101,21 +102,8 @@ def dot_chart(entries: Sequence[Entry], title: str, axis: str, looks: Looks) -> 
     return drawing.markup()
 
 
-def scatter_chart(
-    rows: Sequence[Row],
-    cost_of: Callable[[Row], Estimate | None],
-    metric: str,
-    axis: str,
-    looks: Looks,
-) -> Markup | None:
-    """Accuracy against what it cost, the cost by its logarithm; ``None`` if all cost the same."""
-    points = [
-        (row, cost, value)
-        for row in rows
-        if (cost := cost_of(row)) and cost.mean > 0 and (value := row.metric(metric))
-    ]
-    if len({cost.mean for _, cost, _ in points}) < 2:
-        return None
+def scatter_chart(points: Sequence[Point], axis: str, looks: Looks) -> Markup:
+    """Accuracy against what it cost, the cost by its logarithm; at least one point."""
     ends = [100 * (v.mean + s * (v.standard_error or 0)) for _, _, v in points for s in (-1, 1)]
     low, high = round_range(ends)
     costs = [cost.mean for _, cost, _ in points]
@@ -191,17 +179,6 @@ def _thinned(points: list[tuple[int, Estimate]]) -> list[tuple[int, Estimate]]:
 
 def _short(label: str) -> str:
     return label if len(label) <= _LONGEST_LABEL else label[: _LONGEST_LABEL - 1] + "…"
-
-
-def tick(value: float) -> str:
-    """12,000 and 0.25.
-
-    >>> tick(12000.0), tick(0.25), tick(-0.0)
-    ('12,000', '0.25', '0')
-    """
-    if abs(value) >= 1e6:
-        return f"{value / 1e6:,g}M"
-    return f"{value:z,.0f}" if value == round(value) else f"{value:g}"
 
 
 def _cost(value: float) -> str:

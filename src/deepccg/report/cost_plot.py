@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from deepccg.records import Estimate
 from deepccg.report.palette import LIGHT, Look
-from deepccg.report.style import INK, LINE, QUIET, heading, new_figure, plain_axes, save
+from deepccg.report.style import INK, LINE, heading, new_figure, plain_axes, save
+from deepccg.report.svg import log_ticks, tick
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -17,7 +18,7 @@ def plot_cost(
     path: str | os.PathLike[str],
     *,
     title: str,
-    xlabel: str = "network passes per example, forward and backward",
+    xlabel: str,
 ) -> "Figure":
     """Draw accuracy against cost, both over seeds, the cost by its logarithm.
 
@@ -50,10 +51,10 @@ def plot_cost(
             color=INK,
         )
     axes.set_xscale("log")
-    axes.tick_params(axis="x", which="both", length=0, labelsize=9, labelcolor=QUIET)
-    axes.xaxis.set_major_formatter("{x:g}")
-    axes.xaxis.set_minor_formatter("{x:g}")
     axes.margins(x=0.25)
+    axes.minorticks_off()
+    ticks = log_ticks(*axes.get_xlim())
+    axes.set_xticks(ticks, [tick(value) for value in ticks])
     axes.set_xlabel(xlabel)
     axes.set_ylabel("accuracy, %")
     heading(axes, title)

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,12 +13,15 @@ from deepccg.report.about import About, class_names
 from deepccg.report.accuracy_plot import plot_accuracy_over_time
 from deepccg.report.comparison_plot import plot_comparison
 from deepccg.report.cost_plot import plot_cost
+from deepccg.report.costs import COSTS, accuracy_against
+from deepccg.report.gallery import Stored
 from deepccg.report.heat_map import mean_matrix
 from deepccg.report.heat_plot import plot_heat_maps
+from deepccg.report.memory_plot import plot_memory
 from deepccg.report.palette import Look, looks
 from deepccg.report.settings import Row, Setting
 from deepccg.report.sheet import Sheet
-from deepccg.report.sheets import cost_sheet, network_passes, overview_sheet, results_sheet
+from deepccg.report.sheets import cost_sheet, overview_sheet, results_sheet
 from deepccg.report.shift_chart import shift_sheet, shifts_of
 from deepccg.report.shift_plot import plot_shift
 from deepccg.report.stream_chart import task_spans
@@ -83,11 +87,6 @@ def _figures(
         for row in rows
         if not row.offline and (matrix := mean_matrix(row, own)) is not None
     }
-    costs = {
-        row.label: (cost, value, look_of[row.label])
-        for row in rows
-        if (cost := network_passes(row)) and (value := row.metric(f"{own}_accuracy"))
-    }
     followed = {
         row.label: (shifts, look_of[row.label]) for row in rows if (shifts := shifts_of(row))
     }
@@ -105,11 +104,29 @@ def _figures(
         )
     if maps:
         figures["tasks"] = lambda path: plot_heat_maps(maps, path, title=title)
-    if costs:
-        figures["cost"] = lambda path: plot_cost(costs, path, title=title)
     if followed:
         figures["shift"] = lambda path: plot_shift(followed, path, title=title)
+    return figures | _cost_figures(setting, look_of) | _memory_figures(setting, about)
+
+
+def _cost_figures(setting: Setting, look_of: Mapping[str, Look]) -> dict[str, Draw]:
+    figures: dict[str, Draw] = {}
+    for kind in COSTS:
+        points = accuracy_against(setting.rows, kind, f"{setting.scenario}_accuracy")
+        drawn = {row.label: (spent, value, look_of[row.label]) for row, spent, value in points}
+        if drawn:
+            figures[f"cost-{kind.name}"] = partial(
+                plot_cost, drawn, title=setting.title, xlabel=kind.axis
+            )
     return figures
+
+
+def _memory_figures(setting: Setting, about: Mapping[str, About]) -> dict[str, Draw]:
+    return {
+        f"memory-{row.key}": partial(plot_memory, stored, title=f"{row.label}\n{setting.title}")
+        for row in setting.rows
+        if isinstance(stored := about[row.key].stored, Stored)
+    }
 
 
 def _paper(setting: Setting, row: Row) -> tuple[float, float | None] | None:

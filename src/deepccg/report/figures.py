@@ -1,16 +1,14 @@
 """The figures of a setting, each with its heading and caption."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from deepccg.records import Estimate
 from deepccg.report.about import About, class_names
 from deepccg.report.charts import Entry, Looks, accuracy_chart, dot_chart, scatter_chart
-from deepccg.report.runs import held_bytes
-from deepccg.report.settings import Row, Setting
-from deepccg.report.sheets import network_passes
+from deepccg.report.costs import COSTS, accuracy_against, free_of
+from deepccg.report.settings import Setting
 from deepccg.report.stream_chart import stream_chart
 
 _NO_TIME = "Scored at the end only: no line over time. Use --eval-every task to see one."
@@ -73,20 +71,13 @@ def stream_figure(setting: Setting, about: Mapping[str, About]) -> Figure:
 
 def cost_figures(setting: Setting, looks: Looks) -> list[Figure]:
     """Accuracy against each kind of cost in which methods differ."""
-    metric = f"{setting.scenario}_accuracy"
-    kinds: tuple[tuple[str, str, Callable[[Row], Estimate | None]], ...] = (
-        ("network passes", "network passes per example", network_passes),
-        ("memory", "stored bytes", lambda row: row.mean_of(map(held_bytes, row.runs.values()))),
-        (
-            "time",
-            "seconds learning",
-            lambda row: row.mean_of(run.seconds for run in row.runs.values()),
-        ),
-    )
     figures = []
-    for title, axis, cost_of in kinds:
-        drawing = scatter_chart(setting.rows, cost_of, metric, axis, looks)
-        if drawing is not None:
+    for kind in COSTS:
+        points = accuracy_against(setting.rows, kind, f"{setting.scenario}_accuracy")
+        if points:
             told = "To the left: cheaper. Up: more accurate."
-            figures.append(Figure(f"Accuracy against {title}", drawing, told))
+            if free := free_of(setting.rows, kind):
+                told += f" Not shown, at no cost: {', '.join(row.label for row in free)}."
+            drawing = scatter_chart(points, kind.axis, looks)
+            figures.append(Figure(f"Accuracy against {kind.title}", drawing, told))
     return figures

@@ -1,14 +1,17 @@
 """What a page shows of one run: its files as plain values."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from deepccg.records import Evaluation, RecordError, RunDirectory, Shift
-
-_LARGEST_JSON = 1 << 20  # bytes; an audit has about a thousand
+from deepccg.records import (
+    Evaluation,
+    RecordError,
+    RunDirectory,
+    Shift,
+    read_json_object,
+)
 
 
 @dataclass(frozen=True)
@@ -54,15 +57,16 @@ def read_run(directory: RunDirectory) -> Run | None:
     evaluations = tuple(record for record in records if isinstance(record, Evaluation))
     if not any(evaluation.final for evaluation in evaluations):
         return None
-    timing = _json(directory.path / "timing.json")
+    timing = directory.timing()
+    whole = timing is not None and timing.steps == evaluations[-1].step
     return Run(
         path=directory.path,
         config=config,
         evaluations=evaluations,
         shifts=tuple(record for record in records if isinstance(record, Shift)),
-        audit=_json(directory.audit_path),
-        environment=_json(directory.environment_path),
-        seconds=_number(timing.get("learning_seconds")) if timing else None,
+        audit=read_json_object(directory.audit_path),
+        environment=read_json_object(directory.environment_path),
+        seconds=timing.learning_seconds if timing is not None and whole else None,
     )
 
 
@@ -82,17 +86,6 @@ def held_bytes(run: Run) -> float | None:
         return None
     sizes = [_number(size) for size in kinds.values()]
     return sum(size for size in sizes if size is not None)
-
-
-def _json(path: Path) -> dict[str, Any] | None:
-    """A JSON object, or ``None`` if there is none: old runs lack some files."""
-    try:
-        with path.open("rb") as file:
-            content = file.read(_LARGEST_JSON + 1)
-        value = json.loads(content) if len(content) <= _LARGEST_JSON else None
-    except (OSError, ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None
 
 
 def _number(value: object) -> float | None:

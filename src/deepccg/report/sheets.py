@@ -3,7 +3,14 @@
 from collections.abc import Sequence
 
 from deepccg.records import Estimate
-from deepccg.report.runs import Run, cost, held_bytes
+from deepccg.report.costs import (
+    milliseconds_per_batch,
+    network_passes,
+    processors,
+    seconds_learning,
+    stored_bytes,
+)
+from deepccg.report.runs import cost
 from deepccg.report.settings import Row, Setting
 from deepccg.report.sheet import Cell, Line, Sheet, best_of, percent_cell
 from deepccg.report.tables import DASH, caption
@@ -75,25 +82,24 @@ def overview_sheet(settings: Sequence[Setting]) -> Sheet:
 
 
 def cost_sheet(setting: Setting) -> Sheet | None:
-    """What each method spent; ``None`` if no run was audited."""
+    """What each method spent; ``None`` if no run tells of anything."""
     lines = []
     for row in setting.rows:
-        runs = row.runs.values()
-        held = row.mean_of(held_bytes(run) for run in runs)
-        stored = row.mean_of(cost(run, "memory", "examples") for run in runs)
-        seconds = row.mean_of(run.seconds for run in runs)
+        stored = row.mean_of(cost(run, "memory", "examples") for run in row.runs.values())
         cells = [
-            _number_cell(seconds, ".1f"),
+            _number_cell(seconds_learning(row), ",.1f"),
+            _number_cell(milliseconds_per_batch(row), ",.1f"),
             _number_cell(network_passes(row, "forward"), ".1f"),
             _number_cell(network_passes(row, "backward"), ".1f"),
             _number_cell(stored, ",.0f"),
-            _number_cell(held, ",.0f"),
+            _number_cell(stored_bytes(row), ",.0f"),
         ]
         lines.append(_line(row, cells))
     if all(cell.value is None for line in lines for cell in line.cells):
         return None
     columns = (
         "Seconds learning",
+        "Milliseconds per batch",
         "Forward passes per example",
         "Backward passes per example",
         "Stored examples",
@@ -103,20 +109,12 @@ def cost_sheet(setting: Setting) -> Sheet | None:
         "Means over seeds, of learning alone, without scoring. A pass is one image through the "
         "network. Stored: what the saved state holds besides the network in use."
     )
+    machines = processors(setting.rows)
+    if machines:
+        told += " Seconds are wall time on the machine that did the run."
+    if len(machines) > 1:
+        told += f" They were taken on {len(machines)} kinds of machine and do not compare."
     return Sheet("Cost", told, columns, tuple(lines)).without_empty_columns()
-
-
-def network_passes(row: Row, *directions: str) -> Estimate | None:
-    """Images through the network while learning, per example learned; by default both ways."""
-    ways = directions or ("forward", "backward")
-
-    def of(run: Run) -> float | None:
-        counts = [cost(run, "passes", "learning", f"{way}_images") for way in ways]
-        known = [count for count in counts if count is not None]
-        examples = max(run.evaluations[-1].examples, 1)
-        return sum(known) / examples if len(known) == len(counts) else None
-
-    return row.mean_of(map(of, row.runs.values()))
 
 
 def _best(rows: Sequence[Row], metric: str) -> list[bool]:

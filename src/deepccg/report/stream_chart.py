@@ -6,9 +6,9 @@ import numpy as np
 from markupsafe import Markup
 
 from deepccg.records import Evaluation
-from deepccg.report.charts import WIDTH, tick
+from deepccg.report.charts import WIDTH
 from deepccg.report.palette import heat, hexadecimal
-from deepccg.report.svg import Drawing, Scale
+from deepccg.report.svg import Drawing, Scale, tick
 
 _LEFT, _RIGHT, _TOP, _BOTTOM = 92, 12, 22, 40
 _TALLEST, _ROW = 380, 18

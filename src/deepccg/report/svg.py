@@ -118,16 +118,20 @@ def ticks(low: float, high: float, about: int = 5) -> list[float]:
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """1, 2, 5 of each power of ten between two numbers; the powers alone if there are many.
+    """1, 2, 5 of each power of ten between two numbers; more if they are near, fewer if far apart.
 
-    >>> log_ticks(0.8, 30), log_ticks(1, 1e6)
-    ([1.0, 2.0, 5.0, 10.0, 20.0], [1.0, 10.0, 100.0, 1000.0, 10000.0, 100000.0, 1000000.0])
+    >>> log_ticks(0.8, 30), log_ticks(0.45, 1.9)
+    ([1.0, 2.0, 5.0, 10.0, 20.0], [0.5, 0.7, 1.0, 1.5])
+    >>> log_ticks(1, 1e6)
+    [1.0, 10.0, 100.0, 1000.0, 10000.0, 100000.0, 1000000.0]
     """
     if high < 4 * low:
         return ticks(low, high, 4)
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    heads = (1, 2, 5) if len(powers) <= 4 else (1,)
-    found = [head * 10.0**power for power in powers for head in heads]
+    heads: tuple[float, ...] = (1, 2, 5) if len(powers) <= 4 else (1,)
+    if high < 10 * low:
+        heads = (1, 1.5, 2, 3, 5, 7)
+    found = [round(head * 10.0**power, 12) for power in powers for head in heads]
     return [value for value in found if low * (1 - 1e-9) <= value <= high * (1 + 1e-9)]
 
 
@@ -142,6 +146,17 @@ def round_range(values: Sequence[float], about: int = 5) -> tuple[float, float]:
         return low - 1, high + 1
     step = _round_step((high - low) / max(about - 1, 1))
     return math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step
+
+
+def tick(value: float) -> str:
+    """12,000 and 0.25.
+
+    >>> tick(12000.0), tick(0.25), tick(-0.0)
+    ('12,000', '0.25', '0')
+    """
+    if abs(value) >= 1e6:
+        return f"{value / 1e6:,g}M"
+    return f"{value:z,.0f}" if value == round(value) else f"{value:g}"
 
 
 def _round_step(rough: float) -> float:

@@ -27,9 +27,9 @@ from deepccg.core import InputError
 from deepccg.records import RunDirectory
 from deepccg.sweep.engine import Began, Ended, Event, Moved
 from deepccg.sweep.execute import Answer, Order, execute
+from deepccg.sweep.reports import ANSWER_SECONDS, TELL_SECONDS, Line, Reports
 from deepccg.sweep.upload import Upload
 
-TELL_SECONDS = 1.0  # between two reports of a run's progress
 # Settings of this process that a run on another machine needs, too.
 PASSED_ON = ("DEEPCCG_", "MLFLOW_", "WANDB_", "AWS_", "FSSPEC_")
 
@@ -97,7 +97,14 @@ class RayEngine:
         return self._events.popleft() if self._events else None
 
     def stop(self) -> None:
-        """As ``Engine.stop``: a task that is cancelled hears Ctrl-C."""
+        """As ``Engine.stop``: a task that is cancelled hears Ctrl-C.
+
+        While it is set up it may lose that in a library that catches everything. Hence the reports:
+        whichever run tells that it begins, or has done a step, is told to stop.
+        """
+        with contextlib.suppress(RayError):  # whoever learns hears Ctrl-C
+            for report in ray.get(self._reports.stop.remote(), timeout=ANSWER_SECONDS):
+                self._report(*report)
         for task in self._numbers:
             ray.cancel(task, force=False)
 
@@ -126,37 +133,13 @@ class RayEngine:
             self._events.append(Began(number))
 
 
-class Reports:
-    """An actor: the last that each run told."""
-
-    def __init__(self) -> None:
-        self._last: dict[int, tuple[int, int]] = {}
-
-    def tell(self, number: int, step: int, steps: int) -> None:
-        """A run is at ``step``; 0 of 0 when it begins."""
-        self._last[number] = step, steps
-
-    def take(self) -> list[tuple[int, int, int]]:
-        """What was told since this was last asked."""
-        last, self._last = self._last, {}
-        return [(number, *progress) for number, progress in last.items()]
-
-
 def _do(
     number: int, order: Order, surroundings: dict[str, str], reports: Any, upload: Upload | None
 ) -> Answer:
     """A task: do one run, on whatever machine this is."""
     os.environ.update(surroundings)
-    reports.tell.remote(number, 0, 0)
-    told = 0.0
-
-    def tell(step: int, steps: int) -> None:
-        nonlocal told
-        if time.monotonic() - told > TELL_SECONDS:
-            told = time.monotonic()
-            reports.tell.remote(number, step, steps)
-
-    answer = execute(order, tell)
+    line = Line(number, reports)
+    answer = execute(order, line.tell, line.stopping)
     return answer if upload is None else upload.after(answer, Path(order.directory))
 
 

@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from deepccg.core import DeepCCGError, StepInfo
-from deepccg.experiment import Interrupted, RunConfig, folder_of, run, validated
+from deepccg.experiment import Interrupted, RunConfig, ask_to_stop, folder_of, run, validated
 from deepccg.records import RecordError
 from deepccg.streams import load_dataset
 from deepccg.sweep.job import Job
 
 Told: TypeAlias = Callable[[int, int], None]  # step and steps
+Asked: TypeAlias = Callable[[], bool]  # whether to stop
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,9 @@ class Answer:
     again: bool = False
 
 
+NOT_BEGUN = Answer("stopped", "stopped before its first step", again=True)
+
+
 def order_for(
     job: Job,
     directory: Path,
@@ -73,13 +77,24 @@ def order_for(
     )
 
 
-def execute(order: Order, tell: Told) -> Answer:
-    """Do, continue or read back a run. What a user can act on is an answer, the rest is raised."""
+def execute(order: Order, tell: Told, stopping: Asked) -> Answer:
+    """Do, continue or read back a run. What a user can act on is an answer, the rest is raised.
+
+    Args:
+        order: What to do.
+        tell: Called after each step.
+        stopping: Whether the run should stop and save, asked before it begins and after each step:
+            a Ctrl-C that comes while the run is set up may be lost, this cannot.
+    """
+    if stopping():
+        return NOT_BEGUN
     steps_done = 0
 
     def progress(step: int, steps: int, _info: StepInfo) -> None:
         nonlocal steps_done
         steps_done += 1
+        if stopping():
+            ask_to_stop()
         tell(step, steps)
 
     try:
@@ -97,7 +112,7 @@ def execute(order: Order, tell: Told) -> Answer:
     except Interrupted as stop:
         return Answer("stopped", f"stopped by {stop.signal.name} at step {stop.step}", again=True)
     except KeyboardInterrupt:
-        return Answer("stopped", "stopped before its first step", again=True)
+        return NOT_BEGUN
     except (DeepCCGError, RecordError) as error:
         return Answer("failed", str(error))
     return Answer("finished" if steps_done else "already")

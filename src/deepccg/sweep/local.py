@@ -14,7 +14,7 @@ from typing import IO, Self, cast
 
 from deepccg.records import RunDirectory
 from deepccg.sweep.engine import Began, Ended, Event, Moved
-from deepccg.sweep.execute import Answer, Order, Told
+from deepccg.sweep.execute import NOT_BEGUN, Answer, Order, Told
 from deepccg.sweep.upload import Upload
 
 LONGEST_TAIL = 4096  # bytes of a log that are searched for its last line
@@ -127,7 +127,7 @@ class Worker:
             tell(said["step"], said["steps"])
         status = self.wait()
         if status == 0:  # told to go before it began
-            return Answer("stopped", "stopped before its first step", again=True)
+            return NOT_BEGUN
         return Answer("failed", _death(status, Path(order.directory)), again=True)
 
     @property

@@ -74,7 +74,7 @@ def run_jobs(
             shown_board(len(todo), len(outcomes), shown=progress) as board,
             _started(engine, workers, address, where) as running,
         ):
-            loop = _Sweep(todo, orders, running, board, retries, out)
+            loop = Sweep(todo, orders, running, board, retries, out)
             outcomes |= loop.run(list(outcomes.values()))
     return [outcomes[job.name] for job in jobs]
 
@@ -94,7 +94,7 @@ def processors() -> int:
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
-class _Sweep:
+class Sweep:
     """The loop: hear what happens, try again what failed, until nothing is left."""
 
     def __init__(
@@ -134,13 +134,14 @@ class _Sweep:
         """Wait until every run that was going on has saved."""
         self._board.stopping()
         self._engine.stop()
-        while self._running:
-            self._hear(trying_again=False)
+        while self._hear(trying_again=False) or self._running:
+            pass  # what has begun may not have been heard of
 
-    def _hear(self, *, trying_again: bool) -> None:
+    def _hear(self, *, trying_again: bool) -> bool:
+        """Wait a little for something to happen; returns whether it did."""
         event = self._engine.next_event(POLL_SECONDS)
         if event is None:
-            return
+            return False
         name = self._todo[event.number].name
         match event:
             case Began(number):
@@ -157,6 +158,7 @@ class _Sweep:
                 elif not again and (answer.status != "stopped" or trying_again):
                     self._end(number, answer)
                 self._board.ended(name, answer, again=again and trying_again)
+        return True
 
     def _end(self, number: int, answer: Answer) -> None:
         job, attempts = self._todo[number], self._attempts[number]

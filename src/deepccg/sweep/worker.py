@@ -57,19 +57,21 @@ def main() -> None:
     _point_output_at(os.devnull)
     faulthandler.enable()
     orders: queue.SimpleQueue[Order | None] = queue.SimpleQueue()
-    threading.Thread(target=_listen, args=(orders,), daemon=True).start()
+    leaving = threading.Event()
+    threading.Thread(target=_listen, args=(orders, leaving), daemon=True).start()
     with contextlib.suppress(KeyboardInterrupt):
         while (order := orders.get()) is not None:
             with _logged(Path(order.directory)):
-                answer = execute(order, tell.progress)
+                answer = execute(order, tell.progress, leaving.is_set)
             tell(**asdict(answer))
 
 
-def _listen(orders: "queue.SimpleQueue[Order | None]") -> None:
+def _listen(orders: "queue.SimpleQueue[Order | None]", leaving: threading.Event) -> None:
     """Pass orders on; at the end of the input have the main thread stop and save."""
     for line in sys.stdin:
         if line.endswith("\n"):  # else the parent was killed while it wrote
             orders.put(Order(**json.loads(line)))
+    leaving.set()  # for a run that loses the interrupt while it is set up
     orders.put(None)
     _thread.interrupt_main(signal.SIGINT)
     time.sleep(GRACE_SECONDS)

@@ -1,0 +1,46 @@
+"""Options that several commands have, and what they share in reading them."""
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeAlias
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+CHECKPOINT_HELP = "Steps, such as 100, or seconds, such as 30s; default 60s."
+TRACK_HELP = "Tell mlflow, tensorboard or wandb the records, too."
+CLASS_HELP = "package.module:Class, for a run of a learner of your own."
+
+
+def panel(title: str) -> "Callable[..., Any]":
+    """Makes options that stand together under a heading of the help."""
+    return partial(typer.Option, rich_help_panel=title)
+
+
+what, how, where = panel("What"), panel("How"), panel("Where")
+
+JobsOption: TypeAlias = Annotated[
+    int | None, how("--jobs", "-j", help="Runs at a time; default one for each processor.")
+]
+EngineOption: TypeAlias = Annotated[str, how(help="local, or ray (docs/cluster.md).")]
+AddressOption: TypeAlias = Annotated[str | None, how(help="Of the Ray cluster.")]
+DataDirOption: TypeAlias = Annotated[Path | None, where(help="Where the data sets lie.")]
+OutOption: TypeAlias = Annotated[Path, where(help="Where run directories go.")]
+TrackOption: TypeAlias = Annotated[str | None, where(help=TRACK_HELP)]
+OpenOption: TypeAlias = Annotated[bool, typer.Option("--open", help="Open the page in a browser.")]
+
+
+def names(text: str | None) -> list[str]:
+    """What stands between the commas."""
+    return [name.strip() for name in text.split(",")] if text else []
+
+
+def check_data_dir(data_dir: Path | None) -> None:
+    """Refuse a place that is not there before anything is begun."""
+    from deepccg.core import InputError
+
+    if data_dir is not None and not data_dir.is_dir():
+        raise InputError(f"--data-dir {data_dir} is not a directory")

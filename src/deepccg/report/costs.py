@@ -1,0 +1,90 @@
+"""What methods spend: passes of the network, memory, time; and accuracy against each of these."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from deepccg.records import Estimate
+from deepccg.report.runs import Run, cost, held_bytes
+from deepccg.report.settings import Row
+
+Point = tuple[Row, Estimate, Estimate]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """One kind of cost.
+
+    Args:
+        name: In the names of files.
+        title: What accuracy is drawn against.
+        axis: The same, with its unit.
+        of: A row's, over its seeds; ``None`` if some run does not tell.
+    """
+
+    name: str
+    title: str
+    axis: str
+    of: Callable[[Row], Estimate | None]
+
+
+def network_passes(row: Row, *directions: str) -> Estimate | None:
+    """Images through the network while learning, per example learned; by default both ways."""
+    ways = directions or ("forward", "backward")
+
+    def of(run: Run) -> float | None:
+        counts = [cost(run, "passes", "learning", f"{way}_images") for way in ways]
+        known = [count for count in counts if count is not None]
+        examples = max(run.evaluations[-1].examples, 1)
+        return sum(known) / examples if len(known) == len(counts) else None
+
+    return row.mean_of(map(of, row.runs.values()))
+
+
+def stored_bytes(row: Row) -> Estimate | None:
+    """What is kept besides the network in use."""
+    return row.mean_of(map(held_bytes, row.runs.values()))
+
+
+def seconds_learning(row: Row) -> Estimate | None:
+    """Wall time of a whole run, without scoring."""
+    return row.mean_of(run.seconds for run in row.runs.values())
+
+
+def milliseconds_per_batch(row: Row) -> Estimate | None:
+    """The same, of one step."""
+
+    def of(run: Run) -> float | None:
+        return None if run.seconds is None else 1000 * run.seconds / run.evaluations[-1].step
+
+    return row.mean_of(map(of, row.runs.values()))
+
+
+COSTS = (
+    Cost("passes", "network passes", "network passes per example", network_passes),
+    Cost("bytes", "memory", "stored bytes", stored_bytes),
+    Cost("seconds", "time", "seconds learning", seconds_learning),
+)
+
+
+def accuracy_against(rows: Iterable[Row], kind: Cost, metric: str) -> list[Point]:
+    """Each row's cost and accuracy; none if all rows cost the same.
+
+    A row that costs nothing has no place on a logarithmic axis.
+    """
+    points = [
+        (row, spent, value)
+        for row in rows
+        if (spent := kind.of(row)) and spent.mean > 0 and (value := row.metric(metric))
+    ]
+    return points if len({spent.mean for _, spent, _ in points}) > 1 else []
+
+
+def free_of(rows: Iterable[Row], kind: Cost) -> list[Row]:
+    """The rows that cost nothing."""
+    return [row for row in rows if (spent := kind.of(row)) and spent.mean == 0]
+
+
+def processors(rows: Sequence[Row]) -> set[str]:
+    """Where the times of these rows were taken, as far as that is known."""
+    runs = [run for row in rows for run in row.runs.values() if run.seconds is not None]
+    return {str((run.environment or {}).get("processor") or "unknown") for run in runs}
