@@ -163,7 +163,7 @@ def test_images_stay_bytes_and_carry_no_gradient():
     learner = Watching()
     learner.learn(Batch(small().x, small().y))
     evaluate(learner, small(), task=1, **MOMENT)
-    assert seen == [(torch.uint8, False, False)]
+    assert set(seen) == {(torch.uint8, False, False)}
     assert torch.is_grad_enabled()
 
 
@@ -184,6 +184,26 @@ def test_few_masks_are_asked_for():
     result = evaluate(learner, test, task=15, chunk=10, **MOMENT)
     assert max(asked) == 1 + 5
     assert all(score.task_correct == score.images == 50 for score in result.tasks)
+
+
+def test_no_image_is_asked_for_under_a_task_that_is_not_its_own():
+    asked = []
+
+    class Watching(NearestMean):
+        def predict_logits_each(self, x, tasks):
+            asked.append((set(x.flatten().tolist()), tasks))
+            return super().predict_logits_each(x, tasks)
+
+    learner = Watching()
+    y = torch.arange(12).repeat(3)
+    tasks = (Task(0, (0, 1, 2)), Task(1, (3, 4, 5)), Task(2, (5, 6, 7)), Task(3, (8, 9, 10, 11)))
+    test = TestSet(y.reshape(-1, 1).to(torch.uint8), y, tasks)
+    learner.learn(Batch(test.x, y))
+    result = evaluate(learner, test, task=3, chunk=100, **MOMENT)
+    assert [(sorted(labels), [task.id for task in under if task]) for labels, under in asked] == [
+        ([0, 1, 2], [0]), ([3, 4], [1]), ([5], [1, 2]), ([6, 7], [2]), ([8, 9, 10, 11], [3]),
+    ]  # fmt: skip
+    assert [score.images for score in result.tasks] == [9, 9, 9, 12]
 
 
 def test_the_learner_and_the_random_state_are_left_alone():

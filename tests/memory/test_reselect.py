@@ -37,7 +37,7 @@ def test_store_follows_the_dictionary(batches, quota, data):
         classes = sorted({*labels, *(c for c in further if model[c])})
         index = candidates_of(classes, store, y)
         pool = torch.cat([store.x.flatten().long(), serial])
-        keep = torch.zeros_like(index.real)
+        keep = torch.zeros(index.real.shape, dtype=torch.bool)
         for k, c in enumerate(classes):
             new = serial[y == c].tolist()
             offered = pool[index.position[k][index.real[k]]].tolist()

@@ -118,7 +118,8 @@ def class_streams(seen_for, seed: int) -> np.ndarray:
             index = candidates_of(range(classes), store, y)
             seen = torch.full((classes,), seen_for(arrived, store.size // classes))
             z = torch.zeros(*index.real.shape, 1)
-            candidates = Candidates(z, index.real, index.stored, z[:, 0], quotas, seen)
+            real, stored = torch.from_numpy(index.real), torch.from_numpy(index.stored)
+            candidates = Candidates(z, real, stored, z[:, 0], quotas, seen)
             keep = class_balanced_reservoir(candidates, generator)
             index.apply(keep, store, position[:, None], y, torch.zeros_like(y))
             arrived += size

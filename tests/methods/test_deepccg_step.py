@@ -3,6 +3,7 @@
 import copy
 import math
 import warnings
+from collections import Counter
 
 import pytest
 import torch
@@ -26,7 +27,7 @@ class Recorded(DeepCCG):
         self.before = copy.deepcopy(modules_of(self))
         drawn = super().draw_replay()
         literal = self.config.replay_draw == "literal"
-        replay = drawn if literal else give_back(drawn, self.memory.y)
+        replay = drawn if literal else give_back(drawn, self.memory.y, self.memory.counts)
         outside = torch.ones(self.memory.size, dtype=torch.bool)
         outside[replay] = False
         self.replay, self.rest = self.memory.x[replay], self.memory.x[outside]
@@ -153,8 +154,8 @@ def test_each_example_is_compared_under_its_own_mask(
 class ConditionsOnReplay(Recorded):
     """Wrong: R is part of what the posterior rests on, so that examples explain themselves."""
 
-    def _slots_needed(self, mask, y, over, replay):
-        return super()._slots_needed(mask, y, over, replay[:0])
+    def _slots_needed(self, mask, over, replay):
+        return super()._slots_needed(mask, over, replay[:0])
 
 
 class ComparesWithEveryClass(Recorded):
@@ -266,7 +267,7 @@ def test_replay_and_rest_share_the_memory_between_them(world):
 def test_give_back_leaves_one_of_every_class_and_no_more(labels, random):
     y = torch.tensor(labels)
     drawn = random.sample(range(len(labels)), random.randint(0, len(labels)))
-    kept = give_back(torch.tensor(drawn, dtype=torch.int64), y).tolist()
+    kept = give_back(torch.tensor(drawn, dtype=torch.int64), y, Counter(y.tolist())).tolist()
     assert set(kept) <= set(drawn)
     for label in set(labels):
         members = {slot for slot, owner in enumerate(labels) if owner == label}

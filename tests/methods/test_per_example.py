@@ -7,7 +7,7 @@ from torch import nn
 from deepccg.core import InputError
 from deepccg.methods.losses import masked_cross_entropy
 from deepccg.methods.per_example import per_example_gradients
-from deepccg.networks import MLP, InstanceNorm, NetworkConfig, SlimResNet18, build_network
+from deepccg.networks import MLP, Convolution, InstanceNorm, SlimResNet18
 from deepccg.networks.native import why_not
 
 
@@ -25,11 +25,13 @@ class Odd(nn.Module):
         self.norm = nn.LayerNorm((4, 2))
         self.frozen = nn.Linear(2, 2).requires_grad_(False)
         self.unused = nn.Linear(2, 2)
+        self.forgotten = nn.Conv2d(4, 1, 1)
         self.last = nn.Linear(8, 3)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = self.groups(self.conv(x.to(self.last.weight.dtype) / 255)).relu_()
         x = self.shared(torch.tanh(self.shared(x)))
+        self.forgotten(x)
         x = self.frozen(self.norm(self.tokens(x.mean(dim=2))).relu_())
         return self.last(x.flatten(1))
 
@@ -85,17 +87,47 @@ def test_each_gradient_is_that_of_its_example_alone(name):
         torch.testing.assert_close(ours.mean(dim=0), theirs, rtol=1e-8, atol=1e-10)
 
 
-def test_with_compiled_norms_in_single_precision():
-    network = build_network(NetworkConfig(width=2), (3, 16, 16), 0)
+def set_native(modules, which) -> None:
+    for module in modules:
+        if isinstance(module, which):
+            module.native = why_not() is None
+
+
+class Twice(nn.Module):
+    """A layer used twice, and one that the kernels do not know between."""
+
+    dim = 3
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.network = SlimResNet18(width=2)
+        self.shared = Convolution(3, 3, 3)
+        self.between = nn.Conv2d(3, 3, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.tanh(self.shared(x.to(self.between.weight.dtype) / 255))
+        return self.shared(self.between(x)).mean(dim=(2, 3))
+
+
+@pytest.mark.parametrize(
+    "which",
+    [InstanceNorm, Convolution, Convolution | InstanceNorm | SlimResNet18],
+    ids=["norms", "convolutions", "all"],
+)
+@pytest.mark.parametrize("kind", [SlimResNet18, Twice])
+def test_with_compiled_kernels_in_single_precision(kind, which):
+    network = SlimResNet18(width=2) if kind is SlimResNet18 else Twice()
     modules, x, y, mask = problem(network)
-    exact, _ = per_example_gradients(modules, x, y, mask)
-    norms = [layer for layer in network.modules() if isinstance(layer, InstanceNorm)]
-    for norm in norms:
-        norm.native = why_not() is None
-    gradients, _ = per_example_gradients([m.float() for m in modules], x, y, mask)
+    exact, exact_losses = per_example_gradients(modules, x, y, mask)
+    set_native(network.modules(), which)
+    single = [m.float() for m in modules]
+    gradients, losses = per_example_gradients(single, x, y, mask)
+    torch.testing.assert_close(losses.double(), exact_losses, rtol=1e-4, atol=1e-4)
+    assert all(p.grad is None for module in single for p in module.parameters())
     for ours, theirs in zip(gradients, exact, strict=True):
+        assert ours.shape == theirs.shape
         size = float(theirs.abs().max())
-        torch.testing.assert_close(ours.double(), theirs, rtol=1e-3, atol=1e-4 * size)
+        torch.testing.assert_close(ours.double(), theirs, rtol=1e-3, atol=1e-4 * max(size, 1e-6))
 
 
 def test_nothing_is_left_behind():

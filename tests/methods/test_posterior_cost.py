@@ -1,21 +1,27 @@
 """What a step of each mode passes through the network, counted: no clock, no machine."""
 
+import math
+
 import pytest
 import torch
 
 from deepccg.core import Batch, Task
 from deepccg.methods import DeepCCG
+from deepccg.methods.inputs import IMAGES
 from deepccg.networks import MLP
 
-FEATURES, PER_TASK = 4, 5
+VECTOR, IMAGE, PER_TASK = (4,), (1, 2, 2), 5
 
 
 class Bench:
     """A learner with a full memory, in the last of many tasks of five classes."""
 
-    def __init__(self, classes: int, per_class: int, **fields: object) -> None:
+    def __init__(
+        self, classes: int, per_class: int, shape: tuple[int, ...] = IMAGE, **fields: object
+    ) -> None:
+        self.shape = shape
         self.generator = torch.Generator().manual_seed(0)
-        network = MLP(FEATURES, (3,))
+        network = MLP(math.prod(shape), (3,))
         config = DeepCCG.Config(lr=1e-6, embedding_scale=2.0, replay_mask="task", **fields)
         self.learner = DeepCCG(network, config, memory=classes * per_class, classes=range(classes))
         tasks = [
@@ -29,7 +35,7 @@ class Bench:
         network.register_forward_pre_hook(lambda _, args: self.calls.append(len(args[0])))
 
     def batch(self, y: torch.Tensor, task: Task) -> Batch:
-        return Batch(torch.randn(len(y), FEATURES, generator=self.generator), y, task)
+        return Batch(torch.randn(len(y), *self.shape, generator=self.generator), y, task)
 
     def step(self) -> int:
         """Images passed through the network, without the ten of the batch and the ten replayed."""
@@ -79,8 +85,16 @@ def test_a_step_passes_once_with_gradient_and_in_chunks_without(mode):
     bench = Bench(100, 10, **MODES[mode])
     for _ in range(5):
         images = bench.step()
-        assert len(bench.calls) == 1 + -(-images // 50)
-        assert max(bench.calls) <= 50
+        assert len(bench.calls) == 1 + -(-images // IMAGES)
+        assert max(bench.calls) <= IMAGES
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_vectors_are_embedded_in_one_piece(mode):
+    bench = Bench(100, 10, VECTOR, **MODES[mode])
+    for _ in range(5):
+        bench.step()
+        assert len(bench.calls) == 2
 
 
 def test_a_full_memory_is_written_in_place():

@@ -54,9 +54,9 @@ def same_learning(one, other) -> None:
 class Everything(DeepCCG):
     """Embeds all of memory outside R, needed or not."""
 
-    def _slots_needed(self, mask, y, over, replay):
+    def _slots_needed(self, mask, over, replay):
         del mask
-        return super()._slots_needed(torch.ones(1, len(self.outputs)).bool(), y, over, replay)
+        return super()._slots_needed(torch.ones(1, len(self.outputs)).bool(), over, replay)
 
 
 VARIANTS = [
@@ -223,7 +223,7 @@ def test_estimated_means_are_right_on_average(world):
     batch = world.batch([0, 1, 0], PAIRS[0])
     x, y, rows = learner.receive(batch)
     replay = learner.draw_replay()
-    rest = learner._slots_needed(learner._mask(rows, replay), y, [], replay)
+    rest = learner._slots_needed(learner._mask(rows, replay), [], replay)
     means, told = [], []
     for seed in range(600):
         learner.refreshing.manual_seed(seed)
@@ -251,7 +251,7 @@ def test_replayed_examples_do_not_explain_themselves(world):
         learner.learn(batch)
     x, y, rows = learner.receive(world.batch([0, 1], PAIRS[0]))
     replay = learner.draw_replay()
-    rest = learner._slots_needed(learner._mask(rows, replay), y, [], replay)
+    rest = learner._slots_needed(learner._mask(rows, replay), [], replay)
     given = []
     for offset in (0.0, 3.0):
         learner.refreshing.manual_seed(0)

@@ -33,7 +33,7 @@ def recorded(learner_class):
         def draw_replay(self):
             self.before = copy.deepcopy(modules_of(self))
             drawn = super().draw_replay()
-            replay = give_back(drawn, self.memory.y)
+            replay = give_back(drawn, self.memory.y, self.memory.counts)
             outside = torch.ones(self.memory.size, dtype=torch.bool)
             outside[replay] = False
             self.replay, self.rest = self.memory.x[replay], self.memory.x[outside]
@@ -122,8 +122,8 @@ class CountsTheStep(ProtoCL):
 class ConditionsOnReplay(ProtoCL):
     """Wrong: replayed examples are among what the prototypes rest on, and explain themselves."""
 
-    def _slots_needed(self, mask, y, over, replay):
-        return super()._slots_needed(mask, y, over, replay[:0])
+    def _slots_needed(self, mask, over, replay):
+        return super()._slots_needed(mask, over, replay[:0])
 
 
 class ForgetsTheUncertainty(ProtoCL):

@@ -1,4 +1,4 @@
-"""The compiled kernel computes what PyTorch computes, and is not needed."""
+"""The compiled kernels compute what PyTorch computes, and are not needed."""
 
 import copy
 import subprocess
@@ -6,13 +6,16 @@ import sys
 
 import pytest
 import torch
+import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
 from deepccg.networks import NetworkConfig, SlimResNet18, build_network, native
 from deepccg.networks.native import why_not
-from deepccg.networks.resnet import InstanceNorm
+from deepccg.networks.noting import noting_each
+from deepccg.networks.resnet import BasicBlock, Convolution, InstanceNorm
+from deepccg.networks.side_by_side import convolve, instance_norm
 
 needs_compiler = pytest.mark.skipif(why_not() is not None, reason=f"{why_not()}")
 
@@ -27,39 +30,140 @@ def norms(channels: int, affine: bool, generator: torch.Generator):
     return ours, theirs.double()
 
 
+LAYOUTS = st.sampled_from(["contiguous", "channels last", "side by side", "every second"])
+
+
+def laid_out(x: torch.Tensor, layout: str) -> torch.Tensor:
+    """The same numbers, elsewhere in memory."""
+    if layout == "channels last":
+        return x.clone(memory_format=torch.channels_last)
+    if layout == "side by side":
+        return x.permute(2, 3, 1, 0).clone().permute(3, 2, 0, 1)
+    if layout == "every second":
+        return torch.stack([x, 0 * x + 7], dim=-1)[..., 0]
+    return x.clone()
+
+
+def assert_near(ours: torch.Tensor, theirs: torch.Tensor) -> None:
+    """To single precision, measured by the largest number."""
+    size = float(theirs.detach().abs().max()) if theirs.numel() else 1.0
+    torch.testing.assert_close(ours.double(), theirs, rtol=1e-4, atol=1e-5 * max(size, 1e-3))
+
+
 @needs_compiler
-@settings(max_examples=40)
+@settings(max_examples=60)
 @given(
-    count=st.integers(1, 4),
+    count=st.integers(0, 34),
+    inputs=st.integers(1, 7),
+    outputs=st.integers(1, 13),
+    height=st.integers(1, 9),
+    width=st.integers(1, 9),
+    kernel=st.sampled_from([1, 3, 5]),
+    stride=st.integers(1, 3),
+    layout=LAYOUTS,
+    seed=st.integers(0, 2**31),
+)
+def test_convolutions_and_their_gradients_are_pytorchs(
+    count, inputs, outputs, height, width, kernel, stride, layout, seed
+):
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(count, inputs, height, width, generator=generator)
+    weight = torch.randn(outputs, inputs, kernel, kernel, generator=generator)
+    exact, exact_weight = x.double().requires_grad_(), weight.double().requires_grad_()
+    mine, mine_weight = laid_out(x, layout).requires_grad_(), weight.clone().requires_grad_()
+    y = convolve(mine, mine_weight, stride, kernel // 2)
+    expected = F.conv2d(exact, exact_weight, None, stride, kernel // 2)
+    assert y.shape == expected.shape
+    assert_near(y, expected)
+    gradient = laid_out(torch.randn(y.shape, generator=generator), layout)
+    y.backward(gradient)
+    expected.backward(gradient.double())
+    assert_near(mine.grad, exact.grad)
+    assert_near(mine_weight.grad, exact_weight.grad)
+    mine_weight.grad = None
+    with noting_each(count) as noted:
+        y = convolve(mine, mine_weight, stride, kernel // 2)
+    y.backward(gradient)
+    assert mine_weight.grad is None
+    each = noted[id(mine_weight)]
+    assert each.shape == (count, *weight.shape)
+    for i in range(count):
+        alone = F.conv2d(x[i : i + 1].double(), exact_weight, None, stride, kernel // 2)
+        (of_one,) = torch.autograd.grad(alone, exact_weight, gradient[i : i + 1].double())
+        assert_near(each[i], of_one)
+
+
+@needs_compiler
+@settings(max_examples=60)
+@given(
+    count=st.integers(0, 18),
     channels=st.sampled_from([1, 2, 3, 8, 10, 16, 20, 40]),
     height=st.integers(1, 9),
     width=st.integers(1, 9),
     affine=st.booleans(),
-    channels_last=st.booleans(),
+    residual=st.booleans(),
+    relu=st.booleans(),
+    layout=LAYOUTS,
     seed=st.integers(0, 2**31),
 )
-def test_values_and_gradients_are_pytorchs(
-    count, channels, height, width, affine, channels_last, seed
+def test_norms_and_what_follows_them_and_their_gradients_are_pytorchs(
+    count, channels, height, width, affine, residual, relu, layout, seed
 ):
     generator = torch.Generator().manual_seed(seed)
     ours, theirs = norms(channels, affine, generator)
-    x = 3 * torch.randn(count, channels, height, width, generator=generator) + 2
+    x, added = 3 * torch.randn(2, count, channels, height, width, generator=generator) + 2
+    mine, mine_added = (laid_out(each, layout).requires_grad_() for each in (x, added))
+    extra = mine_added if residual else None
+    y = instance_norm(mine, ours.weight, ours.bias, ours.eps, extra, relu)
     if height * width == 1:  # PyTorch refuses to normalise one pixel
-        assert torch.equal(ours(x), ours.bias.view(-1, 1, 1).expand_as(x) if affine else 0 * x)
+        expected = ours.bias.view(-1, 1, 1).expand_as(x) if affine else 0 * x
+        expected = expected + added if residual else expected
+        assert torch.equal(y, expected.relu() if relu else expected)
         return
-    layout = torch.channels_last if channels_last else torch.contiguous_format
-    mine = x.clone(memory_format=layout).requires_grad_()
-    exact = x.double().requires_grad_()
-    y, expected = ours(mine), theirs(exact)
-    torch.testing.assert_close(y.double(), expected, rtol=1e-4, atol=1e-4)
-    weight = torch.randn(y.shape, generator=generator)
-    (y * weight).sum().backward()
-    (expected * weight.double()).sum().backward()
+    exact, exact_added = x.double().requires_grad_(), added.double().requires_grad_()
+    expected = theirs(exact) if count else exact
+    expected = expected + exact_added if residual else expected
+    # Where rounding decides which side of zero a number is on, there is nothing to compare.
+    clear = (expected.detach().abs() > 1e-4).double() if relu else torch.ones_like(expected)
+    expected = expected.relu() if relu else expected
+    assert_near(y, expected)
+    gradient = laid_out(torch.randn(y.shape, generator=generator) * clear.float(), layout)
+    y.backward(gradient)
+    expected.backward(gradient.double())
+    if count == 0:
+        return
     # The gradient of x is a difference of larger numbers, of the size of 1 / deviation.
     size = float(x.std(dim=(2, 3), correction=0).clamp(min=1e-2).reciprocal().max())
-    torch.testing.assert_close(mine.grad.double(), exact.grad, rtol=1e-3, atol=3e-5 * size)
+    torch.testing.assert_close(mine.grad.double(), exact.grad, rtol=1e-3, atol=1e-4 * size)
+    if residual:
+        assert torch.equal(mine_added.grad.double(), exact_added.grad)
     for own, other in zip(ours.parameters(), theirs.parameters(), strict=True):
         torch.testing.assert_close(own.grad.double(), other.grad, rtol=1e-3, atol=1e-3)
+
+
+@needs_compiler
+def test_what_does_not_fit_is_refused():
+    weight, images = torch.zeros(4, 3, 3, 3), torch.zeros(2, 3, 5, 5)
+    for wrong in (images[0], images[:, :2], images[:, :, :0]):
+        with pytest.raises(ValueError, match="do not fit"):
+            convolve(wrong, weight, 1, 1)
+    with pytest.raises(ValueError, match="do not fit"):
+        convolve(images, weight.double(), 1, 1)
+    ones, more = torch.ones(3), torch.zeros(2, 4, 5, 5)
+    for wrong in ((torch.ones(4), None), (ones.double(), ones), (ones, ones, more)):
+        weight, bias, *residual = wrong
+        with pytest.raises(ValueError, match="do not fit"):
+            instance_norm(images, weight, bias, 1e-5, *residual)
+
+
+@needs_compiler
+def test_gradients_have_none_themselves():
+    x = torch.randn(2, 3, 4, 4, requires_grad=True)
+    (gradient,) = torch.autograd.grad(
+        convolve(x, torch.ones(1, 3, 1, 1), 1, 0).square().sum(), x, create_graph=True
+    )
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        gradient.sum().backward()
 
 
 @needs_compiler
@@ -78,9 +182,9 @@ def test_what_is_not_finite_stays_so():
     ours, _ = norms(4, True, torch.Generator())
     x = torch.zeros(2, 4, 3, 3)
     x[0, 1, 0, 0] = torch.nan
-    y = ours(x)
-    assert bool(y[0, 1].isnan().all())
-    assert bool(y[1].isfinite().all())
+    for y in (ours(x), ours.activated(x), ours.activated(x, x)):
+        assert bool(y[0, 1].isnan().all())
+        assert bool(y[1].isfinite().all())
 
 
 @needs_compiler
@@ -101,21 +205,73 @@ def test_a_network_with_the_kernel_is_the_network():
     torch.testing.assert_close(fast.double()(x), plain.double()(x))  # the kernel is for floats
 
 
+def outputs_and_gradients(network: nn.Module, x: torch.Tensor) -> list[torch.Tensor]:
+    network.zero_grad()
+    z = network(x)
+    z.square().sum().backward()
+    return [z.detach(), *(p.grad for p in network.parameters())]
+
+
 @needs_compiler
 def test_a_copy_gives_the_same_bits_with_any_number_of_threads():
     network = SlimResNet18(width=4, native=True)
-    x = torch.randint(0, 256, (6, 3, 16, 16), dtype=torch.uint8)
+    x = torch.randint(0, 256, (13, 3, 17, 16), dtype=torch.uint8)
     before = torch.get_num_threads()
     try:
-        outputs = []
+        found = []
         for threads in (1, 3):
             torch.set_num_threads(threads)
-            twin = copy.deepcopy(network)
-            norm = twin.stem[1]
-            outputs.append(norm(x.float().mean(dim=1, keepdim=True).repeat(1, 4, 1, 1)))
+            found.append(outputs_and_gradients(copy.deepcopy(network), x))
     finally:
         torch.set_num_threads(before)
-    assert torch.equal(*outputs)
+    assert all(map(torch.equal, *found))
+
+
+@needs_compiler
+def test_an_image_gives_the_same_bits_in_any_company():
+    network = SlimResNet18(width=3, native=True)
+    x = torch.randint(0, 256, (29, 3, 16, 16), dtype=torch.uint8)
+    with torch.no_grad():
+        together = network(x)
+        assert together.shape == (29, 24)
+        assert all(torch.equal(network(x[i : i + 1])[0], together[i]) for i in range(len(x)))
+        assert network(x[:0]).shape == (0, 24)
+
+
+@needs_compiler
+@pytest.mark.parametrize("stride", [1, 2])
+def test_hooks_see_what_a_layer_gets_and_gives(stride):
+    """A hook is shown, and may change, what a norm gives before the ReLU and the shortcut."""
+    block = BasicBlock(3, 4, stride, native=True)
+    x = torch.randn(8, 3, 6, 6)
+    expected = block(x)
+    seen: dict[nn.Module, tuple[torch.Tensor, torch.Tensor]] = {}
+    hooks = [
+        module.register_forward_hook(lambda m, args, y: seen.update({m: (args[0], y.clone())}))
+        for module in block.modules()
+        if isinstance(module, Convolution | InstanceNorm)
+    ]
+    torch.testing.assert_close(block(x), expected)
+    assert torch.equal(seen[block.conv1][0], x)
+    assert len(seen) == len(hooks) == 6
+    for conv, norm in ((block.conv1, block.norm1), (block.conv2, block.norm2)):
+        assert torch.equal(seen[norm][0], seen[conv][1])
+        torch.testing.assert_close(seen[norm][1], F.instance_norm(seen[conv][1]))
+        assert float(seen[norm][1].detach().min()) < 0
+    for hook in hooks:
+        hook.remove()
+    block.norm2.register_forward_hook(lambda _m, _args, y: torch.zeros_like(y))
+    torch.testing.assert_close(block(x), block.shortcut(x).relu())
+
+
+@needs_compiler
+def test_only_single_precision_on_the_processor_is_native():
+    x = torch.randn(3, 4, 5, 5, dtype=torch.float64)
+    conv, norm = Convolution(4, 2, 3, native=True).double(), InstanceNorm(4, native=True).double()
+    assert torch.equal(conv(x), F.conv2d(x, conv.weight, padding=1))
+    assert torch.equal(norm(x), F.group_norm(x, 4, norm.weight, norm.bias))
+    meta = torch.zeros(3, 4, 5, 5, device="meta")
+    assert conv.float().to("meta")(meta).shape == (3, 2, 5, 5)
 
 
 @pytest.fixture

@@ -130,14 +130,13 @@ class DeepCCGClassifier(Inspection, ClassifierMixin, BaseEstimator):  # type: ig
         if task is not None:
             table = table.extended(labels_of(task))
             check_within(labels, labels_of(task))
-        table = table.extended(labels)
+        table, codes = table.coded(labels)
         if first:
             self._start(x, declared)
         self._labels, self.classes_ = table, table.labels
-        codes = torch.from_numpy(table.encode(labels))
         own_task = self._tasks.task(task, table)
         for rows in self._steps(len(x), len(x)):
-            self.learner_.learn(Batch(x[rows], codes[rows], own_task))
+            self.learner_.learn(Batch(x[rows], torch.from_numpy(codes[rows]), own_task))
         return self
 
     def predict(self, X: Any, task: AnyTask = None) -> Labels:  # noqa: N803

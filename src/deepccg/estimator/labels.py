@@ -46,19 +46,15 @@ class LabelTable:
 
     def extended(self, values: Labels) -> "LabelTable":
         """With codes also for those of ``values [N]`` that are new."""
-        if self._knows(values):
-            return self
-        found, first = np.unique(values, return_index=True)
-        if len(self) == 0:
-            labels, new = found, np.ones(len(found), dtype=bool)
-        else:
-            self._check_kind(values)
-            new = ~np.isin(found, self.labels)
-            labels = np.concatenate([self.labels, found[new]])
-        arrival = np.argsort(np.argsort(first[new]))
-        codes = np.concatenate([self.codes, len(self) + arrival]).astype(np.int64)
-        order = np.argsort(labels, kind="stable")
-        return LabelTable(labels[order], codes[order])
+        return self.coded(values)[0]
+
+    def coded(self, values: Labels) -> tuple["LabelTable", IntArray]:
+        """``extended``, and the code of each of ``values`` under it, ``[N]``."""
+        places = self._places(values)
+        if places is not None:
+            return self, self.codes[places]
+        table = self._with_new(values)
+        return table, table.encode(values)
 
     def closing_up(self, gone: Iterable[int]) -> dict[int, int]:
         """New codes of all but ``gone``: the others close the gaps and keep their order."""
@@ -73,26 +69,41 @@ class LabelTable:
 
     def encode(self, values: Labels) -> IntArray:
         """The code of each label; one that is not known is an ``InputError``."""
-        if not self._knows(values):
+        places = self._places(values)
+        if places is None:
             self._check_kind(values)
             unknown = np.flatnonzero(~np.isin(values, self.labels))
             raise InputError(
                 f"the label {values[unknown[0]]!r} was never seen: known are {self.labels.tolist()}"
             )
-        return self.codes[np.searchsorted(self.labels, values)]
+        return self.codes[places]
 
     def positions(self) -> IntArray:
         """Where the label of each code stands among ``labels``, ``[K]``."""
         return np.argsort(self.codes).astype(np.int64)
 
-    def _knows(self, values: Labels) -> bool:
-        """Whether each of ``values`` is a label already; most often so, and quickly told."""
+    def _with_new(self, values: Labels) -> "LabelTable":
+        """With codes for the labels that are new, in order of first appearance."""
+        found, first = np.unique(values, return_index=True)
+        if len(self) == 0:
+            labels, new = found, np.ones(len(found), dtype=bool)
+        else:
+            self._check_kind(values)
+            new = ~np.isin(found, self.labels)
+            labels = np.concatenate([self.labels, found[new]])
+        arrival = np.argsort(np.argsort(first[new]))
+        codes = np.concatenate([self.codes, len(self) + arrival]).astype(np.int64)
+        order = np.argsort(labels, kind="stable")
+        return LabelTable(labels[order], codes[order])
+
+    def _places(self, values: Labels) -> IntArray | None:
+        """Where each of ``values`` stands among ``labels``; ``None`` if one of them is new."""
         if len(values) == 0:
-            return True
+            return np.empty(0, dtype=np.int64)
         if len(self) == 0 or self._is_of_other_kind(values):
-            return False
-        nearest = np.searchsorted(self.labels, values).clip(max=len(self) - 1)
-        return bool((self.labels[nearest] == values).all())
+            return None
+        nearest = np.minimum(np.searchsorted(self.labels, values), len(self) - 1)
+        return nearest if (self.labels[nearest] == values).all() else None
 
     def _check_kind(self, values: Labels) -> None:
         if self._is_of_other_kind(values):

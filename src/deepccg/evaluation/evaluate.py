@@ -2,12 +2,14 @@
 
 One pass serves both scenarios and all tasks: each image is embedded once, and the predictions
 under every task's mask are read off the same embedding. Images are visited class by class in
-order of arrival, so that a chunk holds few classes and needs few masks, even where 96 windows
-overlap.
+order of arrival, and only those of the same tasks are asked for together: an image is never scored
+under a task that is not its own, which for a method with a network of its own for each task would
+be a forward for nothing.
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
 from statistics import fmean
 
 import torch
@@ -89,11 +91,8 @@ def _correct(
 ) -> list[Counter[int]]:
     """For each mask, how many of its images are classified correctly, by label."""
     correct: list[Counter[int]] = [Counter() for _ in masks]
-    for start in range(0, len(order), chunk):
-        indices = order[start : start + chunk]
+    for indices, needed in _chunks(test.y, order, masks, chunk):
         x, y = test.x[indices], test.y[indices].cpu()
-        labels = set(y.tolist())
-        needed = [i for i, mask in enumerate(masks) if mask is None or labels & set(mask.classes)]
         tasks = [masks[i] for i in needed]
         answers = learner.predict_logits_each(x, tasks)
         if witness is not None and None in tasks:
@@ -102,6 +101,23 @@ def _correct(
             predicted = predicted_labels(logits, learner.columns(masks[i]))
             correct[i].update(y[predicted == y].tolist())
     return correct
+
+
+def _chunks(
+    y: Tensor, order: Tensor, masks: Sequence[Task | None], chunk: int
+) -> Iterator[tuple[Tensor, list[int]]]:
+    """Up to ``chunk`` images at a time, all of the same masks, and the places of these masks."""
+
+    def needed(label: int) -> list[int]:
+        return [i for i, mask in enumerate(masks) if mask is None or label in mask.classes]
+
+    start = 0
+    counts = Counter(y[order].tolist())  # in the order of the visits
+    for own, labels in groupby(counts, key=needed):
+        size = sum(counts[label] for label in labels)
+        for part in torch.split(order[start : start + size], chunk):
+            yield part, own
+        start += size
 
 
 def predicted_labels(logits: Tensor, columns: Sequence[int]) -> Tensor:

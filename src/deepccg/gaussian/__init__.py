@@ -29,7 +29,7 @@ from deepccg.gaussian.selection import (
     greedy_selection,
     selection_objective,
     swap_selection,
-    target_mean,
+    target_weights,
 )
 
 __all__ = [
@@ -55,6 +55,6 @@ __all__ = [
     "selection_objective",
     "squared_distances",
     "swap_selection",
-    "target_mean",
+    "target_weights",
     "update_prototypes",
 ]

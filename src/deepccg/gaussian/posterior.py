@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 Variance = Literal["shared", "per-class"]
@@ -102,16 +103,15 @@ def log_predictive_density(
         dim: D.
         variance: ``shared`` or ``per-class``.
     """
-    count = count.expand_as(distance)
     known = mask & (count > 0)
     if variance == "shared":
-        weight = known.to(distance.dtype)
-        total = (weight * count).sum(dim=1, keepdim=True)
-        count = total / weight.sum(dim=1, keepdim=True).clamp(min=1)
-    evidence = torch.where(count > 0, count, torch.ones_like(count))  # the others are masked below
-    spread = 1 + 1 / evidence
-    density = -distance / (2 * spread) - 0.5 * dim * torch.log(2 * math.pi * spread)
-    return density.masked_fill(~known, -math.inf)
+        # A row that knows no class divides nothing by almost nothing; it is masked below.
+        total = (known * count).sum(dim=1, keepdim=True).clamp(min=torch.finfo(count.dtype).tiny)
+        spread = 1 + known.sum(dim=1, keepdim=True) / total
+    else:
+        spread = 1 + 1 / torch.where(count > 0, count, 1)  # the others are masked below
+    highest = torch.log(2 * math.pi * spread) * (-0.5 * dim)
+    return torch.where(known, torch.addcdiv(highest, distance, spread, value=-0.5), -math.inf)
 
 
 def log_conditional_marginal_likelihood(density: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
@@ -128,11 +128,11 @@ def log_conditional_marginal_likelihood(density: Tensor, y: Tensor) -> tuple[Ten
     Returns:
         The terms that exist ``[V]`` and which examples they belong to ``[B]``.
     """
-    known = torch.isfinite(density)
+    known = density > -math.inf
     exists = known.gather(1, y[:, None]).squeeze(1) & (known.sum(dim=1) >= 2)
-    logits = density[exists]
-    own = logits.gather(1, y[exists, None]).squeeze(1)
-    return own - torch.logsumexp(logits, dim=1), exists  # Eq. 8
+    if not bool(exists.all()):  # mostly they do, and nothing has to be picked out
+        density, y = density[exists], y[exists]
+    return -F.cross_entropy(density, y, reduction="none"), exists  # Eq. 8
 
 
 def kl_divergence(p: Posterior, q: Posterior) -> Tensor:
@@ -146,6 +146,7 @@ def kl_divergence(p: Posterior, q: Posterior) -> Tensor:
     return 0.5 * (q.count * distance + p.mean.shape[1] * (ratio - 1 - torch.log(ratio)))
 
 
+@torch.no_grad()
 def fitted_scale(z: Tensor, y: Tensor, posterior: Posterior) -> Tensor:
     """The factor that gives the pooled within-class covariance W of ``z`` unit Frobenius norm.
 
@@ -160,14 +161,18 @@ def fitted_scale(z: Tensor, y: Tensor, posterior: Posterior) -> Tensor:
 
     1 where the spread cannot be told: no class has two examples, or they all coincide.
     """
-    freedom = (posterior.count - 1).clamp(min=0).sum()
     deviation = z - posterior.mean[y]
-    norm = torch.linalg.matrix_norm(deviation.T @ deviation)  # (n - C) |W|_F
+    scatter = deviation.T @ deviation  # (n - C) W
+    # All scatter as they do around their class means, and as these do around the mean of all.
+    apart = (posterior.mean - z.mean(dim=0)) * posterior.count.sqrt()[:, None]
+    total = torch.addmm(scatter, apart.T, apart)  # (n - 1) T
+    norms = [torch.linalg.vector_norm(each) for each in (scatter, total, z)]
+    within, whole, far = torch.stack(norms).tolist()
+    counts = posterior.count.tolist()
     # The mean of n equal numbers is rounded by up to n eps: less than that is no spread.
-    slip = posterior.count.amax() * torch.finfo(z.dtype).eps
-    known = (freedom > 0) & (norm > slip.square() * z.square().sum())
-    centred = z - z.mean(dim=0)
-    whole = torch.linalg.matrix_norm(centred.T @ centred) / max(len(z) - 1, 1)  # |T|_F
-    within = torch.maximum(norm / freedom.clamp(min=1), SMALLEST_SPREAD * whole)
-    one = torch.ones_like(norm)
-    return torch.where(known, torch.where(known, within, one).rsqrt(), one)
+    slip = max(counts) * torch.finfo(z.dtype).eps
+    if within <= slip * far * slip * far:  # also where no class has two
+        return z.new_ones(())
+    within /= len(z) - sum(count > 0 for count in counts)  # |W|_F
+    whole /= len(z) - 1  # |T|_F
+    return z.new_tensor(max(within, SMALLEST_SPREAD * whole)).rsqrt()

@@ -7,8 +7,14 @@ Eq. 10 asks, for each class, for the subset M' of the candidates that minimises
 
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
+
+BoolArray = npt.NDArray[np.bool_]
+IntArray = npt.NDArray[np.int64]
+FloatArray = npt.NDArray[np.float64]
 
 RANDOM_STARTS = 8  # of ``swap_selection``
 
@@ -34,16 +40,24 @@ class Candidates:
     seen: Tensor
 
 
-def target_mean(stored: Tensor, new: Tensor, seen: int | None = None) -> Tensor:
-    """The mean that memory should keep, from embeddings ``stored [m, D]`` and ``new [n, D]``.
+def target_weights(real: BoolArray, stored: BoolArray, seen: IntArray | None = None) -> FloatArray:
+    """What each example counts in the mean that the memory of its class should keep, ``[K, N]``.
 
-    As printed (``seen=None``), the mean of memory and batch together, in which each batch weighs
-    n/(m+n) however many examples came before. With ``seen`` = N_c examples before this batch the
-    memory stands for all of them: (N_c mean(stored) + sum(new)) / (N_c + n).
+    As printed (``seen=None``) it is the mean of memory and batch together, in which each batch
+    weighs n/(m+n) however many examples came before. With ``seen`` = N_c examples before this batch
+    the m stored ones stand for all of them, N_c/m each.
+
+    Args:
+        real: Which entries are examples and not padding, ``[K, N]``.
+        stored: Which of them are in memory, ``[K, N]``.
+        seen: How many examples of each class came before the new ones, ``[K]``.
     """
-    if seen is None or len(stored) == 0:
-        return torch.cat([stored, new]).mean(dim=0)
-    return (seen * stored.mean(dim=0) + new.sum(dim=0)) / (seen + len(new))
+    weight = real.astype(np.float64)
+    if seen is not None:
+        share = seen / np.maximum(stored.sum(axis=1), 1)
+        weight = np.where(stored, share[:, None], weight)
+    weight /= weight.sum(axis=1, keepdims=True)
+    return weight
 
 
 def selection_objective(z: Tensor, weight: Tensor, target: Tensor) -> Tensor:
@@ -58,20 +72,34 @@ def greedy_selection(candidates: Candidates, generator: torch.Generator) -> Tens
     Returns:
         Which candidates to keep, ``[K, N]``.
     """
-    gram = centred_gram(candidates)
-    keep = candidates.real.clone()
-    tie = tie_breaker(keep, generator)
-    # n |mean of the rest - target| after removing i is |S - z_i| with S the sum of centred kept z.
-    for _ in range(keep.shape[1]):
-        surplus = keep.sum(dim=1) > candidates.quota
-        if not bool(surplus.any()):
-            break
-        inner = torch.einsum("knm,km->kn", gram, keep.to(gram.dtype))
-        cost = (gram.diagonal(dim1=1, dim2=2) - 2 * inner).masked_fill(~keep, torch.inf)
-        best = keep & (cost == cost.amin(dim=1, keepdim=True))
-        leaves = tie.masked_fill(~best, -1.0).argmax(dim=1)
-        keep[surplus, leaves[surplus]] = False
-    return keep
+    # NumPy: every removal is a few operations on a few numbers.
+    z, real, target, quota = (
+        part.cpu().numpy()
+        for part in (candidates.z, candidates.real, candidates.target, candidates.quota)
+    )
+    classes, surplus = np.arange(len(real)), real.sum(axis=1) - quota
+    # In random order: the first of equals is any of them.
+    order = (-torch.rand(real.shape, generator=generator).numpy()).argsort(axis=1)
+    centred, padding = (
+        (z - target[:, None])[classes[:, None], order],
+        ~real[classes[:, None], order],
+    )
+    centred[padding] = 0
+    gram = _products(torch.from_numpy(centred)).numpy()  # in as many threads as PyTorch may use
+    # n |mean of the rest - target| after removing i is |S - z_i| with S the sum of centred kept z;
+    # half its square is half of |S|^2 and this:
+    cost = np.einsum("knn->kn", gram) / 2 - gram.sum(axis=2)
+    cost[padding] = np.inf
+    leaving = np.empty((surplus.max(initial=0), len(real)), dtype=np.int64)
+    for removed in range(len(leaving)):
+        leaves = leaving[removed] = cost.argmin(axis=1)
+        cost += gram[classes, leaves]  # S loses what leaves
+        cost[classes, leaves] = np.inf
+    # A class without surplus went on with the others for nothing.
+    removal, own = np.nonzero(np.arange(len(leaving))[:, None] < surplus)
+    keep = real.copy()
+    keep[own, order[own, leaving[removal, own]]] = False
+    return torch.from_numpy(keep).to(candidates.real.device)
 
 
 def swap_selection(candidates: Candidates, generator: torch.Generator) -> Tensor:
@@ -130,10 +158,13 @@ def keep_largest(score: Tensor, real: Tensor, quota: Tensor, generator: torch.Ge
 
 def centred_gram(candidates: Candidates) -> Tensor:
     """Inner products of the candidates, seen from the target; padding gives zeros."""
-    centred = (candidates.z - candidates.target[:, None]).masked_fill(
-        ~candidates.real[:, :, None], 0
-    )
-    return centred @ centred.transpose(1, 2)
+    centred = torch.where(candidates.real[:, :, None], candidates.z - candidates.target[:, None], 0)
+    return _products(centred)
+
+
+def _products(z: Tensor) -> Tensor:
+    """Inner products ``[K, N, N]`` within each of K sets ``[K, N, D]``."""
+    return torch.bmm(z, z.transpose(1, 2))
 
 
 def tie_breaker(like: Tensor, generator: torch.Generator) -> Tensor:

@@ -58,8 +58,10 @@ def class_quotas(total: int, n_classes: int) -> list[int]:
     return [share + (rank < remainder) for rank in range(n_classes)]
 
 
-def quotas_by_arrival(total: int, arrival: Sequence[int], n_columns: int, n_sharing: int) -> Tensor:
-    """Each column's quota ``[C]`` when ``n_sharing`` classes share a memory.
+def quotas_by_arrival(
+    total: int, arrival: Sequence[int], n_columns: int, n_sharing: int
+) -> list[int]:
+    """Each column's quota when ``n_sharing`` classes share a memory.
 
     Args:
         total: Examples to share.
@@ -67,12 +69,12 @@ def quotas_by_arrival(total: int, arrival: Sequence[int], n_columns: int, n_shar
         n_columns: How many columns there are.
         n_sharing: How many classes share, come or still to come.
 
-    >>> quotas_by_arrival(10, arrival=[2, 0], n_columns=4, n_sharing=4).tolist()
+    >>> quotas_by_arrival(10, arrival=[2, 0], n_columns=4, n_sharing=4)
     [3, 0, 3, 0]
     """
-    quotas = torch.zeros(n_columns, dtype=torch.int64)
-    came = torch.tensor(arrival, dtype=torch.int64)
-    quotas[came] = torch.tensor(class_quotas(total, n_sharing)[: len(came)], dtype=torch.int64)
+    quotas = [0] * n_columns
+    for column, quota in zip(arrival, class_quotas(total, n_sharing), strict=False):
+        quotas[column] = quota
     return quotas
 
 

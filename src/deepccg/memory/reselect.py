@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from deepccg.gaussian.selection import BoolArray, IntArray
 from deepccg.memory.store import MemoryStore
 
 
@@ -21,9 +23,9 @@ class CandidateIndex:
     """
 
     classes: list[int]
-    position: Tensor
-    real: Tensor
-    stored: Tensor
+    position: IntArray
+    real: BoolArray
+    stored: BoolArray
 
     def apply(
         self,
@@ -37,7 +39,7 @@ class CandidateIndex:
         """Make the store hold what ``keep [K, N]`` says of these classes; others stay.
 
         Args:
-            keep: Which candidates are to be in the store.
+            keep: Which candidates are to be in the store, ``[K, N]``.
             store: Where they are, or go to.
             x: The batch ``[B, ...]``.
             y: Its class columns ``[B]``.
@@ -45,8 +47,9 @@ class CandidateIndex:
             **extras: Its further columns ``[B, ...]``.
         """
         batch = {"x": x, "y": y, "task": task, **extras}
-        freed = self.position[self.stored & ~keep]
-        entering = self.position[self.real & ~self.stored & keep] - store.size
+        kept = keep.cpu().numpy()
+        freed = torch.from_numpy(self.position[self.stored & ~kept])
+        entering = torch.from_numpy(self.position[self.real & ~self.stored & kept] - store.size)
         reused = min(len(freed), len(entering))
         first, rest = entering[:reused], entering[reused:]
         store.write(freed[:reused], **{name: column[first] for name, column in batch.items()})
@@ -58,9 +61,11 @@ class CandidateIndex:
 
 def candidates_of(classes: Sequence[int], store: MemoryStore, y: Tensor) -> CandidateIndex:
     """Candidates of ``classes`` among the stored examples and a batch of class columns ``y``."""
-    pool = torch.cat([store.y, y])
-    found = [(pool == column).nonzero().flatten() for column in classes]
-    position = torch.nn.utils.rnn.pad_sequence(found, batch_first=True, padding_value=-1)
-    real = position >= 0
-    position = position.clamp(min=0)
+    pool = torch.cat([store.y, y]).cpu().numpy()
+    order = pool.argsort(kind="stable")
+    count = np.bincount(pool, minlength=max(classes) + 1)
+    begin, size = (count.cumsum() - count)[list(classes)], count[list(classes)]  # in ``order``
+    place = np.arange(size.max())
+    real = place < size[:, None]
+    position = order[np.where(real, begin[:, None] + place, 0)]
     return CandidateIndex(list(classes), position, real, real & (position < store.size))

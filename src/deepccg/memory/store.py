@@ -1,5 +1,7 @@
 """Fixed-capacity storage of examples with their class column and task row."""
 
+from collections import Counter
+
 import torch
 from torch import Tensor
 
@@ -25,8 +27,9 @@ class MemoryStore:
         if capacity < 0:
             raise InputError(f"memory must be 0 or more examples, not {capacity}")
         self.capacity = capacity
-        self.size = 0
         self._columns = _empty()
+        self._counts: Counter[int] | None = None
+        self._show(0)
 
     @property
     def x(self) -> Tensor:
@@ -45,7 +48,14 @@ class MemoryStore:
 
     def __getitem__(self, name: str) -> Tensor:
         """One column of the live examples, ``[M, ...]``: ``x``, ``y``, ``task`` or an extra."""
-        return self._columns[name][: self.size]
+        return self._live[name]
+
+    @property
+    def counts(self) -> Counter[int]:
+        """How many examples of each class column are stored."""
+        if self._counts is None:
+            self._counts = Counter(dict(enumerate(torch.bincount(self.y).tolist())))
+        return self._counts
 
     @property
     def extras(self) -> tuple[str, ...]:
@@ -90,13 +100,16 @@ class MemoryStore:
         slots = slots.to(x.device)
         for name, value in values.items():
             self._columns[name][slots] = value
-        self.size = size
+        self._counts = None
+        if size > self.size:
+            self._show(size)
 
     def widen(self, name: str, width: int) -> None:
         """Give a column of vectors ``width`` entries per example; the new ones are zero."""
         column = self._columns.get(name)
         if column is not None and column.shape[1] < width:
             self._columns[name] = torch.nn.functional.pad(column, (0, width - column.shape[1]))
+            self._show(self.size)
 
     def remove(self, slots: Tensor) -> None:
         """Drop examples; the others close the gaps and keep their order."""
@@ -105,7 +118,13 @@ class MemoryStore:
         kept = int(keep.sum())
         for column in self._columns.values():
             column[:kept] = column[: self.size][keep]
-        self.size = kept
+        self._show(kept)
+
+    def _show(self, size: int) -> None:
+        """Note which examples are live, and forget what was derived from those before."""
+        self.size = size
+        self._live = {name: column[:size] for name, column in self._columns.items()}
+        self._counts = None
 
     def _allocate(self, values: dict[str, Tensor]) -> None:
         known = {name: (c.shape[1:], c.dtype) for name, c in self._columns.items() if len(c)}
@@ -161,8 +180,8 @@ class MemoryStore:
 
     def load(self, state: State) -> None:
         """Hold exactly what ``state`` holds."""
-        self.size = 0
         self._columns = _empty()
+        self._show(0)
         self.append(**{name: state.tensors[name] for name in state.meta["columns"]})
 
 

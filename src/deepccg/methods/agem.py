@@ -97,7 +97,7 @@ class AGEM(HeadLearner[AGEMConfig]):
         quota = quotas_by_arrival(self.memory.capacity, self.outputs.arrival, columns, columns)
         count = int(self.outputs.seen.sum())
         arrived = torch.arange(count - len(y), count, device=self.device)
-        write_rings(self.memory, x, y, rows, arrived, quota.to(self.device))
+        write_rings(self.memory, x, y, rows, arrived, torch.tensor(quota, device=self.device))
 
 
 def project(gradient: Sequence[Tensor], reference: Sequence[Tensor]) -> tuple[list[Tensor], bool]:

@@ -12,6 +12,7 @@ from deepccg.core import Batch, Diverged, State, StepInfo, Task
 from deepccg.gaussian import log_conditional_marginal_likelihood
 from deepccg.methods.base import NetworkLearner
 from deepccg.methods.conditioned_config import ConditionedConfig
+from deepccg.methods.health import finite
 from deepccg.methods.losses import reduce
 from deepccg.methods.replay import draw_balanced, draw_uniform, give_back
 from deepccg.methods.selection import Embedded
@@ -22,12 +23,13 @@ class Conditioning(NamedTuple):
 
     Args:
         z: Embeddings ``[n, D]``, with gradient only under ``mean_gradient``.
-        known: Which come from the present network; the others are estimates, ``[n]``.
+        known: Which come from the present network; the others are estimates, ``[n]``. By default
+            all do.
         error: Squared error of each class's mean because of the estimates, ``[C]``.
     """
 
     z: Tensor
-    known: Tensor
+    known: Tensor | None = None
     error: Tensor | None = None
 
 
@@ -98,12 +100,15 @@ class ConditionedLearner(NetworkLearner[ConfigT], Generic[ConfigT, BeliefT]):
         x, y, rows = self.receive(batch)
         self._belief = None
         drawn = self.draw_replay()
-        replay = drawn if self.config.replay_draw == "literal" else give_back(drawn, self.memory.y)
+        replay = drawn
+        if self.config.replay_draw != "literal":
+            replay = give_back(drawn, self.memory.y, self.memory.counts)
         mask = self._mask(rows, replay)
         over = self.giving_up()
-        rest = self._slots_needed(mask, y, over, replay)
-        fresh, given = self.embed_step(x, replay, rest, torch.cat([y, y.new_tensor(over)]))
-        if not bool(torch.isfinite(fresh).all()):
+        rest = self._slots_needed(mask, over, replay)
+        changing = torch.cat([y, y.new_tensor(over)]) if over else y
+        fresh, given = self.embed_step(x, replay, rest, changing)
+        if not finite(fresh):
             raise Diverged(f"embeddings are not finite at step {self.steps + 1}: try a smaller lr")
         classes = torch.cat([y, self.memory.y[replay]])
         belief = self.condition(given.z, self.memory.y[rest], classes)
@@ -114,7 +119,8 @@ class ConditionedLearner(NetworkLearner[ConfigT], Generic[ConfigT, BeliefT]):
         )
         loss = -reduce(terms, self.config.reduction) if len(terms) else None
         value = 0.0 if loss is None else self.descend(loss, self.config.lr)
-        self.remember(x, y, rows, _embedded(rest, given, replay, fresh.detach()), belief)
+        with torch.no_grad():
+            self.remember(x, y, rows, _embedded(rest, given, replay, fresh), belief)
         self.steps += 1
         extra = {"terms": len(terms), "returned": len(drawn) - len(replay), **self.tell(belief)}
         return StepInfo(loss=value, replayed=len(replay), extra=extra)
@@ -139,11 +145,14 @@ class ConditionedLearner(NetworkLearner[ConfigT], Generic[ConfigT, BeliefT]):
         again = self.outputs.mask(self.config.replay_mask, self.memory.task[replay])
         return torch.cat([train, again]).to(self.device)
 
-    def _slots_needed(self, mask: Tensor, y: Tensor, over: list[int], replay: Tensor) -> Tensor:
-        """Stored examples outside R whose class some mask allows or whose memory may change."""
+    def _slots_needed(self, mask: Tensor, over: list[int], replay: Tensor) -> Tensor:
+        """Stored examples outside R whose class some mask allows or whose memory may change.
+
+        The batch's classes are among those allowed: every mask allows an example its own.
+        """
         needed = mask.any(dim=0)
-        needed[y] = True
-        needed[over] = True
+        if over:
+            needed[over] = True
         wanted = needed[self.memory.y]
         wanted[replay] = False
         return wanted.nonzero().flatten()
@@ -160,13 +169,12 @@ class ConditionedLearner(NetworkLearner[ConfigT], Generic[ConfigT, BeliefT]):
             changing: Class columns whose memory may change in this step.
         """
         del changing
-        everything = torch.ones_like(rest, dtype=torch.bool)
         stepped = torch.cat([x, self.memory.x[replay]]) if len(replay) else x
         if self.config.mean_gradient and len(rest):
             self.network.train()
             z = self._shape(self.network(torch.cat([stepped, self.memory.x[rest]])))
-            return z[: len(stepped)], Conditioning(z[len(stepped) :], everything)
-        given = Conditioning(self._embed_stored(rest), everything)
+            return z[: len(stepped)], Conditioning(z[len(stepped) :])
+        given = Conditioning(self._embed_stored(rest))
         self.network.train()
         return self._shape(self.network(stepped)), given
 
@@ -224,9 +232,7 @@ class ConditionedLearner(NetworkLearner[ConfigT], Generic[ConfigT, BeliefT]):
 def _embedded(rest: Tensor, given: Conditioning, replay: Tensor, fresh: Tensor) -> Embedded:
     """Everything a step has embedded: memory outside R, then R, and the batch."""
     batch, replayed = torch.split(fresh, [len(fresh) - len(replay), len(replay)])
-    return Embedded(
-        slots=torch.cat([rest, replay]),
-        stored=torch.cat([given.z.detach(), replayed]),
-        batch=batch,
-        known=torch.cat([given.known, torch.ones_like(replay, dtype=torch.bool)]),
-    )
+    known = given.known
+    if known is not None:
+        known = torch.cat([known, torch.ones_like(replay, dtype=torch.bool)])
+    return Embedded(torch.cat([given.z, replayed, batch]), torch.cat([rest, replay]), known)

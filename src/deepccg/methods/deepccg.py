@@ -58,7 +58,7 @@ class ClassConditional(ConditionedLearner[ConfigT, Belief]):
         """The posterior over class means (Eq. 7) and the scale."""
         del scored
         posterior = class_posterior(z, y, len(self.outputs))
-        return Belief(posterior, self._scale_of(z.detach(), y, posterior))
+        return Belief(posterior, self._scale_of(z, y, posterior))
 
     def blurred(self, belief: Belief, error: Tensor) -> Belief:
         """Means that are worth fewer examples, in the units of the scaled embedding."""
@@ -69,8 +69,7 @@ class ClassConditional(ConditionedLearner[ConfigT, Belief]):
         if self.config.embedding_scale == "learned":
             return self.scale.log.exp()
         if self.config.embedding_scale == "fitted":
-            fixed = Posterior(posterior.mean.detach(), posterior.count)
-            return fitted_scale(z, y, fixed)
+            return fitted_scale(z, y, posterior)
         return torch.tensor(self.config.embedding_scale, dtype=self.dtype, device=self.device)
 
     def evidence(self, mask: Tensor) -> Tensor:
@@ -163,12 +162,11 @@ class DeepCCG(ClassConditional[DeepCCGConfig]):
 
     def remember(self, x: Tensor, y: Tensor, rows: Tensor, z: Embedded, belief: Belief) -> None:
         """Reselect the memory of the batch's classes (Eq. 10), by what the step knows of it."""
-        scale = belief.scale.detach()
 
         def embeddings(index: CandidateIndex) -> Tensor:
             if self.config.selection_features == "after":
-                return embedded_now(index, self.memory, x, self._embed_now) * scale
-            return z.at(index.position, self.memory.size) * scale
+                return embedded_now(index, self.memory, x, self._embed_now) * belief.scale
+            return z.at(index.position, self.memory.size) * belief.scale
 
         extras = {}
         if self.config.posterior == "lazy":

@@ -1,5 +1,6 @@
 """Numbers that are still numbers: of inputs, and of weights after a step."""
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -10,8 +11,14 @@ from deepccg.core import InputError
 
 def require_finite(x: Tensor, what: str) -> None:
     """Refuse NaN and infinity."""
-    if x.is_floating_point() and not bool(torch.isfinite(x).all()):
+    if x.is_floating_point() and not finite(x):
         raise InputError(f"{what} has values that are not finite: clean the inputs first")
+
+
+@torch.no_grad()
+def finite(x: Tensor) -> bool:
+    """Whether there is no NaN and no infinity: told by the sum, unless that overflows."""
+    return math.isfinite(x.sum().item()) or bool(torch.isfinite(x).all())
 
 
 @torch.no_grad()
@@ -22,4 +29,4 @@ def all_finite(parameters: Sequence[Tensor]) -> bool:
     """
     if not parameters:
         return True
-    return bool(torch.isfinite(torch.cat([p.flatten() for p in parameters]).sum()))
+    return math.isfinite(torch.cat([p.flatten() for p in parameters]).sum().item())

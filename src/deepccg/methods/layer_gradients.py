@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from deepccg.networks import GrowingLinear, InstanceNorm
+from deepccg.networks import Convolution, GrowingLinear, InstanceNorm, suits_kernels
 
 Known = nn.Linear | GrowingLinear | nn.Conv2d | nn.GroupNorm | nn.LayerNorm
 
@@ -21,6 +21,13 @@ def is_known(layer: nn.Module) -> bool:
         plain = layer.groups == 1 and layer.dilation == (1, 1)
         return plain and layer.padding_mode == "zeros" and not isinstance(layer.padding, str)
     return isinstance(layer, Known)
+
+
+def is_noted(layer: nn.Module) -> bool:
+    """Whether native kernels note this layer's gradients in the backward pass (``noting_each``)."""
+    if isinstance(layer, Convolution | InstanceNorm):
+        return layer.native and suits_kernels(layer.weight)
+    return False
 
 
 def layer_gradients(layer: nn.Module, x: Tensor, gradient: Tensor) -> dict[str, Tensor]:

@@ -56,11 +56,12 @@ def cached(
     return memory[EMBEDDING][slots], memory[AGE][slots]
 
 
-def keep(memory: MemoryStore, slots: Tensor, z: Tensor, known: Tensor) -> None:
+def keep(memory: MemoryStore, slots: Tensor, z: Tensor, known: Tensor | None) -> None:
     """Let estimates and new embeddings take the place of what is cached."""
     if len(slots):
         memory[EMBEDDING][slots] = z
-        memory[AGE][slots] = torch.where(known, 0, memory[AGE][slots] + 1)
+        older = memory[AGE][slots] + 1
+        memory[AGE][slots] = torch.zeros_like(older) if known is None else older.where(~known, 0)
 
 
 def fresh_columns(z: Tensor) -> dict[str, Tensor]:

@@ -57,7 +57,7 @@ class Outputs:
         """
         for task in _distinct_tasks(batch):
             self._add_task(task)
-        self.current = self._row_of(batch.task)
+        self.current = row = OPEN_TASK if batch.task is None else self._row[batch.task.id]
         labels: list[int] = batch.y.tolist()
         self._add_classes(labels)
         columns = [self._column[label] for label in labels]
@@ -65,7 +65,9 @@ class Outputs:
         self.arrival += [column for column in dict.fromkeys(columns) if not seen[column]]
         met = torch.tensor(columns)
         self.seen = self.seen + torch.bincount(met, minlength=len(self))
-        return met, torch.tensor([self._row_of(task) for task in batch.example_tasks])
+        if batch.tasks is None:
+            return met, torch.full_like(met, row)
+        return met, torch.tensor([self._row[task.id] for task in batch.tasks])
 
     def mask(self, kind: Mask, rows: Tensor) -> Tensor:
         """Allowed columns ``[B, C]`` of examples with task ``rows [B]``.

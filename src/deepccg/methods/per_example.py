@@ -1,7 +1,8 @@
 """The gradient of each example by itself."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -9,8 +10,9 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.func import functional_call, grad_and_value, vmap
 
 from deepccg.core import InputError
-from deepccg.methods.layer_gradients import is_known, layer_gradients
+from deepccg.methods.layer_gradients import is_known, is_noted, layer_gradients
 from deepccg.methods.losses import masked_cross_entropy
+from deepccg.networks import noting_each
 
 _COUPLING = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
@@ -34,14 +36,16 @@ def per_example_gradients(
     """
     chain = nn.Sequential(*modules).train()
     require_separable(chain)
-    layers = [
-        layer
-        for layer in chain.modules()
-        if any(p.requires_grad for p in layer.parameters(recurse=False))
-    ]
-    if all(map(is_known, layers)):
-        return _by_layers(chain, layers, x, y, mask)
+    trained = {layer: named for layer in chain.modules() if (named := _trained(layer))}
+    if all(map(is_known, trained)):
+        return _by_layers(chain, trained, x, y, mask)
     return _by_vectorising(chain, x, y, mask)
+
+
+def _trained(layer: nn.Module) -> dict[str, nn.Parameter]:
+    """The layer's own parameters, by name."""
+    named = layer.named_parameters(recurse=False)
+    return {name: parameter for name, parameter in named if parameter.requires_grad}
 
 
 class _Tap:
@@ -60,26 +64,39 @@ class _Tap:
 
 
 def _by_layers(
-    chain: nn.Module, layers: Sequence[nn.Module], x: Tensor, y: Tensor, mask: Tensor
+    chain: nn.Module,
+    trained: Mapping[nn.Module, Mapping[str, nn.Parameter]],
+    x: Tensor,
+    y: Tensor,
+    mask: Tensor,
 ) -> tuple[list[Tensor], Tensor]:
-    """One backward pass of the batch down to the layers' outputs; the rest is a product each."""
-    tap = _Tap()
-    with ExitStack() as hooks, torch.enable_grad():
-        for layer in layers:
-            hooks.enter_context(layer.register_forward_hook(tap))
+    """One backward pass of the batch down to the layers' outputs; the rest is a product each.
+
+    Native kernels take that product within the pass.
+    """
+    tap, count = _Tap(), len(y)
+    noted: list[Any] = []  # parameters, where ``grad`` takes edges as well
+    with ExitStack() as hooks, torch.enable_grad(), noting_each(count) as found:
+        for layer, named in trained.items():
+            if is_noted(layer):
+                noted += named.values()
+            else:
+                hooks.enter_context(layer.register_forward_hook(tap))
         losses = masked_cross_entropy(chain(x), y, mask)
-    found: dict[int, Tensor] = {}
-    if tap.edges:
-        outputs = torch.autograd.grad(losses.sum(), tap.edges)
-        for layer, inputs, gradient in zip(tap.layers, tap.inputs, outputs, strict=True):
-            named = layer_gradients(layer, inputs, gradient)
-            for name, parameter in layer.named_parameters(recurse=False):
-                key = id(parameter)
-                found[key] = found[key] + named[name] if key in found else named[name]
+    wanted = tap.edges + noted
+    outputs = torch.autograd.grad(losses.sum(), wanted, allow_unused=True) if wanted else ()
+    # Behind those of the tap come the noted ones', which are None.
+    for layer, inputs, gradient in zip(tap.layers, tap.inputs, outputs, strict=False):
+        if gradient is None:  # computed, and not used
+            continue
+        each = layer_gradients(layer, inputs[:count], gradient[:count])
+        for name, parameter in trained[layer].items():
+            known = found.get(id(parameter))
+            found[id(parameter)] = each[name] if known is None else known + each[name]
+    parameters = {id(p): p for named in trained.values() for p in named.values()}
     gradients = [
-        found[id(p)] if id(p) in found else p.new_zeros(len(y), *p.shape)
-        for p in chain.parameters()
-        if p.requires_grad
+        found[key] if key in found else p.new_zeros(count, *p.shape)
+        for key, p in parameters.items()
     ]
     return gradients, losses.detach()
 

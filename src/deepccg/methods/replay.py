@@ -1,6 +1,7 @@
 """Which stored examples a step replays."""
 
 from collections import Counter
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
@@ -62,9 +63,15 @@ def draw_grouped(task: Tensor, count: int, groups: int, generator: torch.Generat
     return torch.cat(drawn)
 
 
-def give_back(slots: Tensor, y: Tensor) -> Tensor:
-    """Drop one slot of every class that was drawn entirely, so that the rest still knows it."""
-    own, stored = y[slots].tolist(), torch.bincount(y).tolist()
+def give_back(slots: Tensor, y: Tensor, stored: Mapping[int, int]) -> Tensor:
+    """Drop one slot of every class that was drawn entirely, so that the rest still knows it.
+
+    Args:
+        slots: Those drawn, ``[n]``.
+        y: The class column of each slot, ``[M]``.
+        stored: How many slots each class has.
+    """
+    own = y[slots].tolist()
     drawn = Counter(own)
     exhausted = [column for column, count in drawn.items() if count == stored[column]]
     if not exhausted:

@@ -1,8 +1,10 @@
 """DeepCCG's memory: every class fills its quota with examples that stand for all of it."""
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 
+import numpy as np
 import torch
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat
 from torch import Tensor
@@ -14,8 +16,9 @@ from deepccg.gaussian import (
     greedy_selection,
     lasso_selection,
     swap_selection,
-    target_mean,
+    target_weights,
 )
+from deepccg.gaussian.selection import IntArray
 from deepccg.memory import (
     CandidateIndex,
     MemoryStore,
@@ -85,16 +88,16 @@ class Selection:
         self.config, self.memory = config, memory
         self.outputs, self.generator = outputs, generator
 
-    def quotas(self) -> Tensor:
-        """How many examples each class may store, ``[C]``; the first seen get the remainder."""
+    def quotas(self) -> list[int]:
+        """How many examples each class may store; the first seen get the remainder."""
         arrival, columns = self.outputs.arrival, len(self.outputs)
         sharing = columns if self.config.quota == "fixed" else len(arrival)
         return quotas_by_arrival(self.memory.capacity, arrival, columns, sharing)
 
     def over_quota(self) -> list[int]:
         """Classes that must give examples up because further classes arrived."""
-        stored = torch.bincount(self.memory.y, minlength=len(self.outputs)).cpu()
-        return (stored > self.quotas()).nonzero().flatten().tolist()
+        quotas = self.quotas()
+        return [column for column, count in self.memory.counts.items() if count > quotas[column]]
 
     def reselect(
         self,
@@ -110,20 +113,20 @@ class Selection:
             x: The batch ``[B, ...]``.
             y: Its class columns ``[B]``, already counted as seen.
             rows: Its task rows ``[B]``.
-            embeddings: Gives those of the candidates, ``[K, N, D]``, whatever on padding. Not
+            embeddings: Gives those of the candidates, ``[K, N, D]``, any numbers on padding. Not
                 asked where every candidate is kept.
             **extras: What the memory holds of each example besides, ``[B, ...]``.
         """
-        classes = sorted({*y.tolist(), *self.over_quota()})
+        new = Counter(y.tolist())
+        classes = sorted({*new, *self.over_quota()})
         index = candidates_of(classes, self.memory, y)
-        quota = self.quotas()[classes].to(y.device)
-        keep = index.real
-        if bool((index.real.sum(dim=1) > quota).any()):
-            new = torch.bincount(y, minlength=len(self.outputs))
-            seen = (self.outputs.seen.to(y.device) - new)[classes]
-            z = embeddings(index)
-            target = self._targets(z, index, seen.tolist())
-            keep = self.select(Candidates(z, index.real, index.stored, target, quota, seen))
+        keep, quotas = torch.from_numpy(index.real), self.quotas()
+        stored = self.memory.counts
+        if any(stored[column] + new[column] > quotas[column] for column in classes):
+            seen = self.outputs.seen.tolist()
+            quota = np.array([quotas[column] for column in classes])
+            before = np.array([seen[column] - new[column] for column in classes])
+            keep = self.select(self._candidates(embeddings(index), index, quota, before))
         index.apply(keep, self.memory, x, y, rows, **extras)
 
     def select(self, candidates: Candidates) -> Tensor:
@@ -132,19 +135,18 @@ class Selection:
             return lasso_selection(candidates, self.config.lasso, self.generator)
         return _SELECTORS[self.config.selector](candidates, self.generator)
 
-    def _targets(self, z: Tensor, index: CandidateIndex, seen: list[int]) -> Tensor:
-        """The mean each class's memory should keep, ``[K, D]``."""
-        evidence = self.config.target == "evidence"
-        return torch.stack(
-            [
-                target_mean(
-                    z[k, index.stored[k]],
-                    z[k, index.real[k] & ~index.stored[k]],
-                    seen[k] if evidence else None,
-                )
-                for k in range(len(z))
-            ]
+    def _candidates(
+        self, z: Tensor, index: CandidateIndex, quota: IntArray, before: IntArray
+    ) -> Candidates:
+        """What ``select`` chooses from: embeddings ``z [K, N, D]``, and the means to keep."""
+        weighed = before if self.config.target == "evidence" else None
+        weight = torch.from_numpy(target_weights(index.real, index.stored, weighed))
+        target = torch.bmm(weight.to(z)[:, None], z).squeeze(1)
+        real, stored, own_quota, seen = (
+            torch.from_numpy(part).to(z.device)
+            for part in (index.real, index.stored, quota, before)
         )
+        return Candidates(z, real, stored, target, own_quota, seen)
 
 
 _SELECTORS = {
@@ -156,35 +158,43 @@ _SELECTORS = {
 
 
 class Embedded(NamedTuple):
-    """Embeddings of some stored examples, and of a batch.
+    """Embeddings of a batch and of some stored examples.
 
     Args:
+        z: Those of examples ``slots`` in memory and then of the batch, ``[n + B, D]``.
         slots: Which stored examples, ``[n]``.
-        stored: Their embeddings ``[n, D]``.
-        batch: The batch's, ``[B, D]``.
-        known: Which of ``stored`` come from the present network; the others are estimates, ``[n]``.
+        known: Which of these come from the present network; the others are estimates, ``[n]``. By
+            default all do.
     """
 
+    z: Tensor
     slots: Tensor
-    stored: Tensor
-    batch: Tensor
-    known: Tensor
+    known: Tensor | None = None
 
-    def at(self, position: Tensor, size: int) -> Tensor:
+    @property
+    def stored(self) -> Tensor:
+        """Those of the stored examples, ``[n, D]``."""
+        return self.z[: len(self.slots)]
+
+    @property
+    def batch(self) -> Tensor:
+        """Those of the batch, ``[B, D]``."""
+        return self.z[len(self.slots) :]
+
+    def at(self, position: IntArray, size: int) -> Tensor:
         """Those at ``position`` among ``size`` stored examples and then the batch, ``[..., D]``."""
-        known = torch.cat([self.stored, self.batch])
-        row = torch.zeros(size + len(self.batch), dtype=torch.int64, device=known.device)
-        order = torch.arange(len(known), device=known.device)
-        row[self.slots], row[size:] = order[: len(self.slots)], order[len(self.slots) :]
-        return known[row[position]]
+        n = len(self.slots)
+        row = np.zeros(size + len(self.z) - n, dtype=np.int64)
+        row[self.slots.cpu().numpy()] = np.arange(n)
+        row[size:] = np.arange(n, len(self.z))
+        return self.z[torch.from_numpy(row[position]).to(self.z.device)]
 
 
 def embedded_now(
     index: CandidateIndex, memory: MemoryStore, x: Tensor, embed: Callable[[Tensor], Tensor]
 ) -> Tensor:
     """Embeddings for ``Selection.reselect``, made by embedding the candidates, ``[K, N, D]``."""
-    slots = index.position[index.stored]
+    slots = torch.from_numpy(index.position[index.stored]).to(x.device)
     batch = embed(x)
-    stored = embed(memory.x[slots]) if len(slots) else batch[:0]
-    known = torch.ones_like(slots, dtype=torch.bool)
-    return Embedded(slots, stored, batch, known).at(index.position, memory.size)
+    z = torch.cat([embed(memory.x[slots]), batch]) if len(slots) else batch
+    return Embedded(z, slots).at(index.position, memory.size)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from deepccg.core import State, StateMismatch
-from deepccg.methods.base import CHUNK
+from deepccg.methods.inputs import in_pieces
 from deepccg.methods.parts import ModulePart
 from deepccg.networks import GrowingLinear
 
@@ -22,12 +22,12 @@ class Teacher:
     @torch.no_grad()
     def logits(self, x: Tensor) -> Tensor:
         """Raw logits ``[B, C]``, without gradient."""
-        return torch.cat([self.head(self.network(chunk)) for chunk in torch.split(x, CHUNK)])
+        return in_pieces(lambda piece: self.head(self.network(piece)), x)
 
     @torch.no_grad()
     def embed(self, x: Tensor) -> Tensor:
         """Embeddings ``[B, D]``, without gradient."""
-        return torch.cat([self.network(chunk) for chunk in torch.split(x, CHUNK)])
+        return in_pieces(self.network, x)
 
     @torch.no_grad()
     def grow(self, head: GrowingLinear) -> None:

@@ -1,136 +1,141 @@
-// Instance normalisation of channels-last images, forward and backward.
+// Instance normalisation of images side by side (lanes.h), forward and backward, with what follows
+// it in a residual block: relu((x - mean) / deviation * weight + bias + residual).
 //
-// An image is `pixels` pixels of `channels` floats each. A lane is a channel of one of the few
-// neighbouring pixels that together fill whole vector registers, so that ten channels are read as
-// forty lanes and no register stays half empty. Sums are taken per lane, in blocks of rows so that
-// rounding stays small, and then folded into sums per channel. Images are independent of one
-// another: the result does not depend on the number of threads.
+// A lane is a channel of an image. Sums are taken in blocks of pixels, so that rounding stays
+// small, and a few registers of lanes at a time, so that their pixels stay in the cache.
+
+#include "lanes.h"
 
 #include <algorithm>
 #include <cmath>
-#include <cstdint>
-#include <vector>
+#include <numeric>
 
 namespace {
 
-constexpr int64_t kRegister = 8;  // floats
-constexpr int64_t kBlock = 32;    // rows summed before they join the total
+constexpr int64_t kBlock = 32;    // pixels summed before they join the total
+constexpr int kRegisters = 4;     // of lanes that are treated at once
 
-struct Shape {
-  int64_t pixels, channels, repeats, lanes, rows;
+template <int Count>
+struct Sums {
+  Lanes lanes[Count];
 
-  Shape(int64_t pixels, int64_t channels) : pixels(pixels), channels(channels), repeats(1) {
-    while (channels * repeats % kRegister != 0) repeats *= 2;
-    if (pixels % repeats != 0) repeats = 1;
-    lanes = channels * repeats;
-    rows = pixels / repeats;
+  Sums() {
+    for (Lanes& lane : lanes) lane = all(0);
+  }
+  void operator+=(const Sums& other) {
+    for (int r = 0; r < Count; ++r) lanes[r] += other.lanes[r];
   }
 };
 
-// total[lane] = sum of term(i, lane) over all places i of the lane's channel.
-template <class Term>
-void channel_sums(const Shape& shape, float* __restrict total, float* __restrict block,
-                  Term term) {
-  std::fill(total, total + shape.lanes, 0.0f);
-  for (int64_t begin = 0; begin < shape.rows; begin += kBlock) {
-    const int64_t end = std::min(shape.rows, begin + kBlock);
-    std::fill(block, block + shape.lanes, 0.0f);
-    for (int64_t row = begin; row < end; ++row)
-      for (int64_t lane = 0; lane < shape.lanes; ++lane)
-        block[lane] += term(row * shape.lanes + lane, lane);
-    for (int64_t lane = 0; lane < shape.lanes; ++lane) total[lane] += block[lane];
+// add(pixel, some, others): adds a pixel's terms to sums, of which there may be two.
+template <int Count, class Add>
+void add_up(int64_t pixels, Sums<Count>& some, Sums<Count>& others, Add add) {
+  for (int64_t begin = 0; begin < pixels; begin += kBlock) {
+    Sums<Count> block, other;
+    for (int64_t p = begin; p < std::min(pixels, begin + kBlock); ++p) add(p, block, other);
+    some += block;
+    others += other;
   }
-  for (int64_t lane = shape.channels; lane < shape.lanes; ++lane)
-    total[lane % shape.channels] += total[lane];
-  for (int64_t lane = shape.channels; lane < shape.lanes; ++lane)
-    total[lane] = total[lane - shape.channels];
-}
-
-// out[i] = term(i, lane) at every place.
-template <class Term>
-void fill_lanes(const Shape& shape, float* __restrict out, Term term) {
-  for (int64_t row = 0; row < shape.rows; ++row)
-    for (int64_t lane = 0; lane < shape.lanes; ++lane)
-      out[row * shape.lanes + lane] = term(row * shape.lanes + lane, lane);
 }
 
 }  // namespace
 
-// x, y: [images, pixels, channels]; weight, bias: [channels] or null;
-// mean, inverse (of the standard deviation): [images, channels], kept for the gradient.
-extern "C" void instance_norm(const float* x, const float* weight, const float* bias, float* y,
-                              float* mean, float* inverse, int64_t images, int64_t pixels,
-                              int64_t channels, float epsilon, int threads) {
-  const Shape shape(pixels, channels);
-#pragma omp parallel num_threads(threads)
-  {
-    std::vector<float> buffer(4 * shape.lanes);
-    float* centre = buffer.data();
-    float* scale = centre + shape.lanes;
-    float* shift = scale + shape.lanes;
-    float* block = shift + shape.lanes;
-#pragma omp for
-    for (int64_t image = 0; image < images; ++image) {
-      const float* in = x + image * pixels * channels;
-      channel_sums(shape, centre, block, [=](int64_t i, int64_t) { return in[i]; });
-      for (int64_t lane = 0; lane < shape.lanes; ++lane) centre[lane] /= pixels;
-      channel_sums(shape, scale, block, [=](int64_t i, int64_t lane) {
-        const float difference = in[i] - centre[lane];
-        return difference * difference;
+struct Norm {
+  int64_t pixels, channels, batch;
+  int64_t lanes() const { return channels * batch; }
+};
+
+// x, y: [pixels, channels, batch]; weight, bias: [channels] or null; residual: as x, or null;
+// moments: means and inverse deviations, [2, channels, batch], kept for the gradient.
+extern "C" void instance_norm(const Norm* shape, const float* x, const float* weight,
+                              const float* bias, const float* residual, float* y, float* moments,
+                              float epsilon, int relu, int threads) {
+  const Norm n = *shape;
+  const int64_t registers = n.lanes() / kLanes;
+#pragma omp parallel for num_threads(threads)
+  for (int64_t index = 0; index < pieces(registers, kRegisters); ++index)
+    piece<kRegisters>(registers, index, [&](auto count, int64_t first) {
+      const float* in = x + first * kLanes;
+      Sums<count> mean, scale, shift, unused;
+      add_up(n.pixels, mean, unused, [&](int64_t p, auto& sum, auto&) {
+        for (int r = 0; r < count; ++r) sum.lanes[r] += load(in + p * n.lanes() + r * kLanes);
       });
-      for (int64_t lane = 0; lane < shape.lanes; ++lane) {
-        const int64_t channel = lane % channels;
-        const float inverted = 1.0f / std::sqrt(scale[lane] / pixels + epsilon);
-        mean[image * channels + channel] = centre[lane];
-        inverse[image * channels + channel] = inverted;
-        scale[lane] = weight ? inverted * weight[channel] : inverted;
-        shift[lane] = bias ? bias[channel] : 0.0f;
+      for (Lanes& lane : mean.lanes) lane /= all(n.pixels);
+      add_up(n.pixels, scale, unused, [&](int64_t p, auto& sum, auto&) {
+        for (int r = 0; r < count; ++r) {
+          const Lanes off = load(in + p * n.lanes() + r * kLanes) - mean.lanes[r];
+          sum.lanes[r] += off * off;
+        }
+      });
+      for (int r = 0; r < count; ++r) {
+        const int64_t lane = (first + r) * kLanes, channel = lane / n.batch;
+        for (int l = 0; l < kLanes; ++l)
+          scale.lanes[r][l] = 1 / std::sqrt(scale.lanes[r][l] / n.pixels + epsilon);
+        store(moments + lane, mean.lanes[r]);
+        store(moments + n.lanes() + lane, scale.lanes[r]);
+        if (weight) scale.lanes[r] *= all(weight[channel]);
+        if (bias) shift.lanes[r] = all(bias[channel]);
       }
-      fill_lanes(shape, y + image * pixels * channels, [=](int64_t i, int64_t lane) {
-        return (in[i] - centre[lane]) * scale[lane] + shift[lane];
-      });
-    }
-  }
+      for (int64_t p = 0; p < n.pixels; ++p)
+        for (int r = 0; r < count; ++r) {
+          const int64_t at = p * n.lanes() + (first + r) * kLanes;
+          Lanes value = (load(x + at) - mean.lanes[r]) * scale.lanes[r] + shift.lanes[r];
+          if (residual) value += load(residual + at);
+          if (relu) value = value < all(0) ? all(0) : value;  // what is not a number stays so
+          store(y + at, value);
+        }
+    });
 }
 
-// With n = (x - mean) / deviation and g the gradient of y: the gradients of weight and bias are
-// the sums of g n and of g, and that of x is weight / deviation (g - mean of g - n mean of g n).
-// weight_gradient, bias_gradient: [images, channels], of each image by itself.
-extern "C" void instance_norm_gradient(const float* gradient, const float* x, const float* weight,
-                                       const float* mean, const float* inverse, float* x_gradient,
-                                       float* weight_gradient, float* bias_gradient,
-                                       int64_t images, int64_t pixels, int64_t channels,
-                                       int threads) {
-  const Shape shape(pixels, channels);
-#pragma omp parallel num_threads(threads)
-  {
-    std::vector<float> buffer(5 * shape.lanes);
-    float* centre = buffer.data();
-    float* by_x = centre + shape.lanes;
-    float* constant = by_x + shape.lanes;
-    float* scale = constant + shape.lanes;
-    float* block = scale + shape.lanes;
-#pragma omp for
-    for (int64_t image = 0; image < images; ++image) {
-      const float* in = x + image * pixels * channels;
-      const float* g = gradient + image * pixels * channels;
-      for (int64_t lane = 0; lane < shape.lanes; ++lane)
-        centre[lane] = mean[image * channels + lane % channels];
-      channel_sums(shape, constant, block, [=](int64_t i, int64_t) { return g[i]; });
-      channel_sums(shape, by_x, block,
-                   [=](int64_t i, int64_t lane) { return g[i] * (in[i] - centre[lane]); });
-      for (int64_t lane = 0; lane < shape.lanes; ++lane) {
-        const int64_t channel = lane % channels;
-        const float inverted = inverse[image * channels + channel];
-        weight_gradient[image * channels + channel] = by_x[lane] * inverted;
-        bias_gradient[image * channels + channel] = constant[lane];
-        scale[lane] = weight ? inverted * weight[channel] : inverted;
-        by_x[lane] *= -scale[lane] * inverted * inverted / pixels;
-        constant[lane] *= -scale[lane] / pixels;
-      }
-      fill_lanes(shape, x_gradient + image * pixels * channels, [=](int64_t i, int64_t lane) {
-        return scale[lane] * g[i] + by_x[lane] * (in[i] - centre[lane]) + constant[lane];
+// With n = (x - mean) / deviation and g the gradient before the ReLU, which is that of the
+// residual: the gradients of weight and bias are the sums of g n and of g, and that of x is
+// weight / deviation (g - mean of g - n mean of g n).
+// y: what the ReLU gave, or null if there was none; residual_gradient: null if not wanted;
+// of_each: gradients of weight and bias for each image by itself, [2, channels, batch];
+// of_weight, of_bias: their sums, or null.
+extern "C" void instance_norm_back(const Norm* shape, const float* gradient, const float* x,
+                                   const float* y, const float* weight, const float* moments,
+                                   float* x_gradient, float* residual_gradient,
+                                   float* of_each, float* of_weight, float* of_bias,
+                                   int threads) {
+  const Norm n = *shape;
+  const int64_t registers = n.lanes() / kLanes;
+  float* kept = residual_gradient ? residual_gradient : x_gradient;  // holds g in between
+#pragma omp parallel for num_threads(threads)
+  for (int64_t index = 0; index < pieces(registers, kRegisters); ++index)
+    piece<kRegisters>(registers, index, [&](auto count, int64_t first) {
+      Sums<count> mean, scale, by_x, constant;
+      for (int r = 0; r < count; ++r) mean.lanes[r] = load(moments + (first + r) * kLanes);
+      add_up(n.pixels, by_x, constant, [&](int64_t p, auto& product, auto& sum) {
+        for (int r = 0; r < count; ++r) {
+          const int64_t at = p * n.lanes() + (first + r) * kLanes;
+          Lanes g = load(gradient + at);
+          if (y) g = load(y + at) > all(0) ? g : all(0);
+          store(kept + at, g);
+          product.lanes[r] += g * (load(x + at) - mean.lanes[r]);
+          sum.lanes[r] += g;
+        }
       });
-    }
+      for (int r = 0; r < count; ++r) {
+        const int64_t lane = (first + r) * kLanes;
+        const Lanes inverse = load(moments + n.lanes() + lane);
+        store(of_each + lane, by_x.lanes[r] * inverse);
+        store(of_each + n.lanes() + lane, constant.lanes[r]);
+        scale.lanes[r] = weight ? inverse * all(weight[lane / n.batch]) : inverse;
+        by_x.lanes[r] *= -scale.lanes[r] * inverse * inverse / all(n.pixels);
+        constant.lanes[r] *= -scale.lanes[r] / all(n.pixels);
+      }
+      for (int64_t p = 0; p < n.pixels; ++p)
+        for (int r = 0; r < count; ++r) {
+          const int64_t at = p * n.lanes() + (first + r) * kLanes;
+          store(x_gradient + at, scale.lanes[r] * load(kept + at) + constant.lanes[r] +
+                                     by_x.lanes[r] * (load(x + at) - mean.lanes[r]));
+        }
+    });
+  if (!of_weight) return;
+  for (int64_t channel = 0; channel < n.channels; ++channel) {
+    const float* some = of_each + channel * n.batch;
+    of_weight[channel] = std::accumulate(some, some + n.batch, 0.0f);
+    of_bias[channel] = std::accumulate(some + n.lanes(), some + n.lanes() + n.batch, 0.0f);
   }
 }

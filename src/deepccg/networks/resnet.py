@@ -5,12 +5,36 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from deepccg.core import InputError
-from deepccg.networks.native import instance_norm
+from deepccg.networks.side_by_side import convolve, filled_up, instance_norm, suits_kernels
 
 
 def as_float(x: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
     """Bytes become floats in [-1, 1]; floats stay as they are."""
     return x if x.is_floating_point() else x.to(dtype).sub_(127.5).div_(127.5)
+
+
+class Convolution(nn.Conv2d):
+    """A convolution with a square kernel, zeros around the image and no bias.
+
+    Args:
+        inputs: Channels of the images.
+        outputs: Channels of the result.
+        kernel: Pixels of a side of the kernel, an odd number.
+        stride: Every so manyth pixel of a row and of a column is computed.
+        native: Use the kernels of ``deepccg.networks.native`` where they suit.
+    """
+
+    def __init__(
+        self, inputs: int, outputs: int, kernel: int, stride: int = 1, native: bool = False
+    ) -> None:
+        super().__init__(inputs, outputs, kernel, stride, padding=kernel // 2, bias=False)
+        self.native = native
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``[B, I, H, W] -> [B, O, H/stride, W/stride]``."""
+        if self.native and suits_kernels(x):
+            return convolve(x, self.weight, self.stride[0], self.kernel_size[0] // 2)
+        return super().forward(x)
 
 
 class InstanceNorm(nn.GroupNorm):
@@ -24,7 +48,7 @@ class InstanceNorm(nn.GroupNorm):
     Args:
         channels: Channels, each normalised by itself.
         affine: Whether there is a learned scale and shift.
-        native: Use the kernel of ``deepccg.networks.native`` for single precision on the CPU.
+        native: Use the kernels of ``deepccg.networks.native`` where they suit.
     """
 
     def __init__(self, channels: int, affine: bool = True, native: bool = False) -> None:
@@ -39,31 +63,34 @@ class InstanceNorm(nn.GroupNorm):
         """``forward`` before scale and shift."""
         return self._normalise(x, None, None)
 
+    def activated(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
+        """``relu(forward(x) + residual)``, in one pass unless a hook wants to see ``forward``."""
+        watched = self._forward_hooks or self._forward_pre_hooks
+        if self.native and suits_kernels(x) and not watched:
+            return instance_norm(x, self.weight, self.bias, self.eps, residual, relu=True)
+        # In place: a norm's gradient needs its input, never its output.
+        y: Tensor = self(x)
+        return F.relu_(y if residual is None else y.add_(residual))
+
     def _normalise(self, x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
-        plain = x.device.type == "cpu" and x.dtype == torch.float32
-        if self.native and plain and not torch.compiler.is_compiling():
+        if self.native and suits_kernels(x):
             return instance_norm(x, weight, bias, self.eps)
         return F.group_norm(x, self.num_groups, weight, bias, self.eps)
 
 
-class Pointwise(nn.Conv2d):
-    """A 1x1 convolution; of channels-last images, which ``native`` promises, a matrix product.
+class Stem(nn.Sequential):
+    """conv - norm - ReLU."""
 
-    Not only for speed: for fewer than 8 channels and a stride above 1 the gradient of oneDNN's own
-    writes out of bounds there (its issue 6035).
-    """
-
-    def __init__(self, inputs: int, outputs: int, stride: int, native: bool = False) -> None:
-        super().__init__(inputs, outputs, 1, stride, bias=False)
-        self.native = native
+    def __init__(self, inputs: int, outputs: int, affine: bool, native: bool) -> None:
+        super().__init__(
+            Convolution(inputs, outputs, 3, native=native), InstanceNorm(outputs, affine, native)
+        )
 
     def forward(self, x: Tensor) -> Tensor:
-        """``[B, I, H, W] -> [B, O, H/stride, W/stride]``."""
-        if not self.native:
-            return super().forward(x)
-        down, right = self.stride
-        pixels = x.permute(0, 2, 3, 1)[:, ::down, ::right]
-        return F.linear(pixels, self.weight.flatten(1)).permute(0, 3, 1, 2)
+        """``[B, I, H, W] -> [B, O, H, W]``."""
+        convolution, norm = self
+        assert isinstance(norm, InstanceNorm)  # noqa: S101  (a Sequential's are of any kind)
+        return norm.activated(convolution(x))
 
 
 class BasicBlock(nn.Module):
@@ -73,22 +100,21 @@ class BasicBlock(nn.Module):
         self, inputs: int, outputs: int, stride: int, affine: bool = True, native: bool = False
     ) -> None:
         super().__init__()
-        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False)
+        self.conv1 = Convolution(inputs, outputs, 3, stride, native)
         self.norm1 = InstanceNorm(outputs, affine, native)
-        self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
+        self.conv2 = Convolution(outputs, outputs, 3, native=native)
         self.norm2 = InstanceNorm(outputs, affine, native)
         self.shortcut: nn.Module = nn.Identity()
         if stride != 1 or inputs != outputs:
             self.shortcut = nn.Sequential(
-                Pointwise(inputs, outputs, stride, native),
+                Convolution(inputs, outputs, 1, stride, native),
                 InstanceNorm(outputs, affine, native),
             )
 
     def forward(self, x: Tensor) -> Tensor:
         """``[B, I, H, W] -> [B, O, H/stride, W/stride]``."""
-        # In place: a norm's gradient needs its input, never its output.
-        hidden = F.relu_(self.norm1(self.conv1(x)))
-        return F.relu_(self.norm2(self.conv2(hidden)).add_(self.shortcut(x)))
+        hidden = self.norm1.activated(self.conv1(x))
+        return self.norm2.activated(self.conv2(hidden), self.shortcut(x))
 
 
 class SlimResNet18(nn.Module):
@@ -101,21 +127,18 @@ class SlimResNet18(nn.Module):
         channels: Image channels.
         width: Filters of the first stage.
         affine: Whether the norms have a learned scale and shift.
-        native: Normalise channels-last images with a compiled kernel.
+        native: Use compiled kernels where they suit.
     """
 
+    PIECE = 24  # images that native kernels embed at once: activations stay in the cache
     SMALLEST_SIDE = 16  # below it the last maps have one pixel, which normalises to a constant
 
     def __init__(
         self, channels: int = 3, width: int = 10, affine: bool = True, native: bool = False
     ) -> None:
         super().__init__()
-        self.layout = torch.channels_last if native else torch.contiguous_format
-        self.stem = nn.Sequential(
-            nn.Conv2d(channels, width, 3, padding=1, bias=False),
-            InstanceNorm(width, affine, native),
-            nn.ReLU(inplace=True),
-        )
+        self.native = native
+        self.stem = Stem(channels, width, affine, native)
         blocks = []
         inputs = width
         for stage, stride in enumerate((1, 2, 2, 2)):
@@ -133,6 +156,12 @@ class SlimResNet18(nn.Module):
                 f"resnet18 needs images of at least {self.SMALLEST_SIDE} pixels a side, "
                 f"got {list(x.shape[1:])}; use the mlp network"
             )
-        x = as_float(x, next(self.parameters()).dtype).contiguous(memory_format=self.layout)
+        x = as_float(x, next(self.parameters()).dtype)
+        if not (self.native and suits_kernels(x)):
+            return self._pooled(x)
+        pieces = [x] if torch.is_grad_enabled() else torch.split(x, self.PIECE)
+        return torch.cat([self._pooled(filled_up(some))[: some.shape[0]] for some in pieces])
+
+    def _pooled(self, x: Tensor) -> Tensor:
         pooled: Tensor = self.stages(self.stem(x)).mean(dim=(2, 3))
         return pooled

@@ -1,0 +1,229 @@
+"""The tables of docs/results.md, from the records of runs. Nothing is computed but statistics."""
+
+import math
+from collections import defaultdict
+from pathlib import Path
+from statistics import mean, stdev
+
+from deepccg.records import (
+    Estimate,
+    Evaluation,
+    aggregate,
+    find_runs,
+    paper_cell,
+    paper_value,
+    summary,
+)
+from deepccg.report import percent
+
+LABELS = {
+    ("deepccg", "default"): "DeepCCG, `default`",
+    ("deepccg", "paper"): "DeepCCG, `paper`",
+    ("deepccg", "as-printed"): "DeepCCG, `as-printed`",
+    ("ewc", "default"): "EWC",
+    ("packnet", "default"): "PackNet",
+    ("er", "default"): "ER-reservoir",
+    ("agem", "default"): "A-GEM",
+    ("entropy-ss", "default"): "EntropySS (reconstruction)",
+    ("gss", "default"): "GSS",
+    ("er-ace", "default"): "ER-ACE",
+    ("derpp", "default"): "DER++",
+    ("esmer", "default"): "ESMER",
+    ("icarl", "default"): "iCaRL",
+    ("protocl", "default"): "ProtoCL",
+    ("infogs", "default"): "InfoGS",
+    ("sgd", "default"): "SGD",
+    ("multi-task", "default"): "Multi-Task (offline)",
+}
+ABLATION = {
+    ("deepccg", "default"): "DeepCCG, `default`",
+    ("deepccg-reservoir", "default"): "DeepCCG-reservoir",
+    ("deepccg-standard-head", "default"): "DeepCCG-standardHead",
+    ("er", "default"): "ER-reservoir",
+}
+MEMORY_SIZES, USUAL_MEMORY = (750, 1000, 1250), 1000
+Key = tuple[str, str, str, str, str]  # data set, stream, scenario, method, preset
+Runs = dict[Key, dict[int, list[Evaluation]]]
+
+
+def load_runs(directory: Path, memory: int | None = None) -> Runs:
+    """Evaluations of all finished test runs by what was run, then by seed.
+
+    Args:
+        directory: Where the run directories lie.
+        memory: Only runs that were told to store so many examples in total; ``None``: only those
+            with the paper's number per class.
+    """
+    runs: Runs = defaultdict(dict)
+    for each in find_runs([directory]):
+        config = each.config()
+        held_out = "validation" in config["evaluation"]
+        if not each.finished or held_out or config.get("memory") != memory:
+            continue
+        key = (
+            config["dataset"],
+            config["stream"]["kind"],
+            config["scenario"],
+            config["method"]["name"],
+            config["preset"],
+        )
+        runs[key][config["seed"]] = each.evaluations()
+        for other in also_serves(key):
+            runs[other][config["seed"]] = each.evaluations()
+    return runs
+
+
+def also_serves(key: Key) -> list[Key]:
+    """Other cells that the same run fills."""
+    dataset, stream, scenario, method, preset = key
+    if method == "sgd":  # stores nothing: one run serves both scenarios
+        return [(dataset, stream, other, method, preset) for other in ("task", "class")]
+    if method == "multi-task" and scenario == "class" and stream == "disjoint":
+        # The pool is all data, whatever the stream: the same learner, bit for bit.
+        return [(dataset, "shifting-window", scenario, method, preset)]
+    return []
+
+
+def paper_number(key: Key) -> tuple[float, float] | None:
+    """The paper's mean and standard error, in percent."""
+    dataset, stream, scenario, method, _ = key
+    cell = paper_cell(dataset, stream, scenario, method)
+    return cell and (round(100 * cell.mean, 6), round(100 * cell.standard_error, 6))
+
+
+def estimates(runs: dict[int, list[Evaluation]]) -> dict[str, Estimate | None]:
+    return aggregate([summary(runs[seed]) for seed in sorted(runs)])
+
+
+def result_table(runs: Runs, dataset: str, stream: str) -> str:
+    """Both scenarios side by side, each from its own runs."""
+    lines = [
+        "| Method | Task-incremental | paper | Class-incremental | paper | seeds |",
+        "|---|---:|---:|---:|---:|---:|",
+    ]
+    for (method, preset), label in LABELS.items():
+        cells, seeds = [], []
+        for scenario in ("task", "class"):
+            key = (dataset, stream, scenario, method, preset)
+            paper = paper_number(key)
+            ours = estimates(runs[key])[f"{scenario}_accuracy"] if key in runs else None
+            cells += [percent(ours), f"{paper[0]:.1f} ± {paper[1]:.1f}" if paper else "-"]
+            seeds.append(str(len(runs.get(key, {}))))
+        if seeds != ["0", "0"]:
+            shown = seeds[0] if seeds[0] == seeds[1] else "/".join(seeds)
+            lines.append(f"| {label} | {' | '.join(cells)} | {shown} |")
+    return "\n".join(lines) if len(lines) > 2 else "Not run yet."
+
+
+def ablation_table(runs: Runs, dataset: str) -> str:
+    """The paper's ablation, task-incremental, both streams side by side."""
+    streams = ("shifting-window", "disjoint")
+    lines = [
+        "| Method | Shifting window | paper | Disjoint | paper | seeds |",
+        "|---|---:|---:|---:|---:|---:|",
+    ]
+    for (method, preset), label in ABLATION.items():
+        cells, seeds = [], []
+        for stream in streams:
+            key = (dataset, stream, "task", method, preset)
+            paper = paper_number(key)
+            ours = estimates(runs[key])["task_accuracy"] if key in runs else None
+            cells += [percent(ours), f"{paper[0]:.1f} ± {paper[1]:.1f}" if paper else "-"]
+            seeds.append(str(len(runs.get(key, {}))))
+        shown = seeds[0] if seeds[0] == seeds[1] else "/".join(seeds)
+        lines.append(f"| {label} | {' | '.join(cells)} | {shown} |")
+    return "\n".join(lines)
+
+
+def memory_size_table(directory: Path) -> str:
+    """The paper's table of memory sizes: CIFAR-100, shifting window, task-incremental."""
+    where = ("cifar100", "shifting-window", "task")
+    header = " | ".join(f"{total:,} | paper" for total in MEMORY_SIZES)
+    lines = [f"| Method | {header} |", f"|---|{'---:|' * 2 * len(MEMORY_SIZES)}"]
+    by_size = {
+        total: load_runs(directory, None if total == USUAL_MEMORY else total)
+        for total in MEMORY_SIZES
+    }
+    for method in ("er", "agem", "entropy-ss", "gss", "deepccg"):
+        cells = []
+        for total, runs in by_size.items():
+            key = (*where, method, "default")
+            ours = estimates(runs[key])["task_accuracy"] if key in runs else None
+            paper = paper_value("memory-size", *where, method, memory=total)
+            cells += [percent(ours), percent(paper)]
+        lines.append(f"| {LABELS[method, 'default']} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def paired_with_er(runs: Runs, key: Key) -> list[float]:
+    """A method's accuracy minus ER's, in points, for each seed that both have."""
+    dataset, stream, scenario, *_ = key
+    ours, er = runs.get(key, {}), runs.get((dataset, stream, scenario, "er", "default"), {})
+    name = f"{scenario}_accuracy"
+    both = sorted(ours.keys() & er.keys())
+    return [100 * (summary(ours[seed])[name] - summary(er[seed])[name]) for seed in both]
+
+
+def paired_table(runs: Runs, dataset: str) -> str:
+    """Every method minus ER on the same seeds: most of the spread between seeds cancels."""
+    columns = [(stream, s) for stream in ("disjoint", "shifting-window") for s in ("task", "class")]
+    names = [f"{stream.replace('-', ' ')}, {scenario}" for stream, scenario in columns]
+    lines = [f"| Minus ER, paired | {' | '.join(names)} |", f"|---|{'---:|' * len(columns)}"]
+    for (method, preset), label in {**LABELS, **ABLATION}.items():
+        cells = []
+        for stream, scenario in columns:
+            differences = paired_with_er(runs, (dataset, stream, scenario, method, preset))
+            if len(differences) < 2 or (method == "packnet" and scenario == "class"):
+                cells.append("-")
+                continue
+            error = stdev(differences) / math.sqrt(len(differences))
+            cells.append(f"{mean(differences):+.1f} ± {error:.1f}")
+        if method != "er" and set(cells) != {"-"}:
+            lines.append(f"| {label} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def paired_leads(runs: Runs, dataset: str, stream: str) -> str:
+    """DeepCCG's `default` minus ER on the same seeds."""
+    parts = []
+    for scenario in ("task", "class"):
+        leads = paired_with_er(runs, (dataset, stream, scenario, "deepccg", "default"))
+        if not leads:
+            continue
+        each = ", ".join(f"{lead:+.1f}" for lead in leads)
+        parts.append(f"{scenario}-incremental {sum(leads) / len(leads):+.1f} points ({each})")
+    return f"Lead of `default` over ER on paired seeds: {'; '.join(parts)}." if parts else ""
+
+
+def cells_below(runs: Runs, dataset: str, margin: float = 3.0) -> str:
+    """Every cell whose mean is more than ``margin`` points below the paper's."""
+    found = []
+    for stream in ("disjoint", "shifting-window"):
+        for scenario in ("task", "class"):
+            for (method, preset), label in {**LABELS, **ABLATION}.items():
+                key = (dataset, stream, scenario, method, preset)
+                paper = paper_number(key)
+                ours = estimates(runs[key])[f"{scenario}_accuracy"] if key in runs else None
+                if paper and ours and 100 * ours.mean < paper[0] - margin:
+                    gap = 100 * ours.mean - paper[0]
+                    found.append(f"- {label}, {stream}, {scenario}-incremental: {gap:+.1f}")
+    return "\n".join(found) or "None."
+
+
+def forgetting_table(runs: Runs, dataset: str, stream: str) -> str:
+    """What scoring after every task tells beyond the final accuracy."""
+    lines = [
+        "| Method, scenario | forgetting | backward transfer | anytime accuracy |",
+        "|---|---:|---:|---:|",
+    ]
+    for scenario in ("task", "class"):
+        for (method, preset), label in LABELS.items():
+            key = (dataset, stream, scenario, method, preset)
+            if key not in runs:
+                continue
+            found = estimates(runs[key])
+            names = ("forgetting", "backward_transfer", "anytime_accuracy")
+            cells = [percent(found[f"{scenario}_{name}"]) for name in names]
+            if cells[0] != "-":
+                lines.append(f"| {label}, {scenario} | {' | '.join(cells)} |")
+    return "\n".join(lines)
