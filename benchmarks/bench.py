@@ -142,6 +142,17 @@ def cost_by_size(rounds: int, steps: int) -> list[dict[str, object]]:
     return rows
 
 
+def growth_with_classes(rounds: int, steps: int) -> list[float]:
+    """The lazy posterior's cost with 1,000 classes over that with 100, in turn."""
+    name, fields = MODES["DeepCCG, lazy"]
+    contestants = {
+        size.classes: learner_step(build_learner(name, size, **fields), size)
+        for size in (Setting(100, 10), Setting(1000, 10))
+    }
+    cpu, _ = alternate({str(classes): step for classes, step in contestants.items()}, rounds, steps)
+    return ratios(cpu["1000"], cpu["100"])
+
+
 def evaluation(names: list[str], count: int) -> dict[str, float]:
     """Scoring images under all tasks, in units of a bare forward of the same network over them."""
     setting = Setting()
@@ -272,6 +283,7 @@ def main() -> None:
         return just_steps(given.just_steps)
     if given.quick:
         given.rounds, given.steps, given.images = 3, 1, 500
+    torch.set_num_threads(1)
     for part in given.parts:
         for key, value in PARTS[part](given).items():
             keep(given.out, key, value)
@@ -308,7 +320,8 @@ def size_part(given: argparse.Namespace) -> dict[str, object]:
     rows = cost_by_size(given.rounds, given.steps)
     if given.out == RESULTS:
         plot_cost(rows, HERE.parent / "docs" / "images" / "cost.png")
-    return {"cost by size": rows}
+    growth = growth_with_classes(given.rounds, 2 * given.steps)
+    return {"cost by size": rows, "lazy, 1000 classes over 100": growth}
 
 
 def memory_part(given: argparse.Namespace) -> dict[str, object]:

@@ -18,6 +18,8 @@ PAPER_ROWS = {  # (method, scenario) to the paper's table of choices
 
 def tuning_table(path: Path) -> str:
     """Points down, searches across; the chosen in bold, the paper's choice below."""
+    if not path.exists():
+        return "Not run yet."
     searches: Sequence[Mapping[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["searches"]
     names = [
         f"{s['settings']['stream.kind'].replace('-', ' ')}, {s['settings']['scenario']}"

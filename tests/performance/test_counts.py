@@ -100,7 +100,7 @@ def test_a_conditioned_step_embeds_the_stored_examples_it_compares_with_and_no_o
         with counting() as count:
             info = learner.learn(batch_of(TASKS[-1], 10, 100 + i))
         assert (count.passes, count.images) == (1, 10 + info.replayed)
-        assert count.free_passes <= -(-count.free_images // 48)  # in chunks of 50
+        assert count.free_passes <= -(-count.free_images // 48)  # in pieces of 48
         # Whole tasks but for the replay: the last one's, and of those that were replayed.
         held = torch.bincount(before // PER_TASK, minlength=len(TASKS)).tolist()
         sums = {held[3] + sum(held[j] for j in range(3) if chosen >> j & 1) for chosen in range(8)}
