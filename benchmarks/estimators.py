@@ -20,6 +20,7 @@ import torch
 from river import linear_model, multiclass, naive_bayes
 from sklearn.neural_network import MLPClassifier
 from skorch import NeuralNetClassifier
+from threadpoolctl import threadpool_limits
 from torch import Tensor, nn
 
 from deepccg import MLP, DeepCCGClassifier
@@ -147,6 +148,7 @@ def main() -> None:
     parser.add_argument("--calls", type=int, default=25, help="calls of each in a round")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
+    threadpool_limits(1)  # NumPy's, whose idle threads would count as work of whoever is next
     warnings.simplefilter("ignore")  # MLPClassifier: its batch is larger than the data
     for rows in (1, 100):
         print(f"\n| {rows} at a time | ms per call | examples/s |\n|---|---:|---:|")

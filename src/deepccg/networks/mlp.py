@@ -5,10 +5,11 @@ from itertools import pairwise
 
 from torch import Tensor, nn
 
+from deepccg.networks.modeless import Modeless
 from deepccg.networks.resnet import as_float
 
 
-class Flat(nn.Module):
+class Flat(Modeless):
     """The input itself, flattened: for embeddings computed elsewhere."""
 
     def __init__(self, features: int) -> None:
@@ -20,7 +21,7 @@ class Flat(nn.Module):
         return as_float(x).flatten(1)
 
 
-class MLP(nn.Module):
+class MLP(Modeless):
     """Blocks of linear layer, layer normalisation and ReLU.
 
     Layer normalisation pins the embedding's scale, as instance normalisation does for images:

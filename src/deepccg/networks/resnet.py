@@ -5,6 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from deepccg.core import InputError
+from deepccg.networks.modeless import Modeless
 from deepccg.networks.side_by_side import convolve, filled_up, instance_norm, suits_kernels
 
 
@@ -117,7 +118,7 @@ class BasicBlock(nn.Module):
         return self.norm2.activated(self.conv2(hidden), self.shortcut(x))
 
 
-class SlimResNet18(nn.Module):
+class SlimResNet18(Modeless):
     """ResNet18 for small images: 3x3 stem, four stages of two blocks, global average pooling.
 
     With ``width=10`` it has six times fewer filters than ResNet18 and embeds into 80 dimensions

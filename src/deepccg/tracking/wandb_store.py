@@ -37,7 +37,8 @@ class WandbStore:
             raise InputError(f"Weights & Biases cannot be used: {reason}") from None
         self._from = self._run.step
         own = Path(self._run.dir).parent
-        for attempt in own.parent.glob(f"offline-run-*-{described.identity}"):
+        # Of two in one second the later has a number behind the id.
+        for attempt in own.parent.glob(f"offline-run-*-{described.identity}*"):
             if attempt != own:
                 shutil.rmtree(attempt, ignore_errors=True)
 
