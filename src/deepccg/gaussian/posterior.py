@@ -129,8 +129,10 @@ def log_conditional_marginal_likelihood(density: Tensor, y: Tensor) -> tuple[Ten
         The terms that exist ``[V]`` and which examples they belong to ``[B]``.
     """
     known = density > -math.inf
-    exists = known.gather(1, y[:, None]).squeeze(1) & (known.sum(dim=1) >= 2)
-    if not bool(exists.all()):  # mostly they do, and nothing has to be picked out
+    if bool(known.all()) and density.shape[1] >= 2:  # the open task, once every class is known
+        exists = torch.ones_like(y, dtype=torch.bool)
+    else:
+        exists = known.gather(1, y[:, None]).squeeze(1) & (known.sum(dim=1) >= 2)
         density, y = density[exists], y[exists]
     return -F.cross_entropy(density, y, reduction="none"), exists  # Eq. 8
 
@@ -161,13 +163,12 @@ def fitted_scale(z: Tensor, y: Tensor, posterior: Posterior) -> Tensor:
 
     1 where the spread cannot be told: no class has two examples, or they all coincide.
     """
-    deviation = z - posterior.mean[y]
+    deviation = z - posterior.mean.index_select(0, y)
     scatter = deviation.T @ deviation  # (n - C) W
     # All scatter as they do around their class means, and as these do around the mean of all.
     apart = (posterior.mean - z.mean(dim=0)) * posterior.count.sqrt()[:, None]
     total = torch.addmm(scatter, apart.T, apart)  # (n - 1) T
-    norms = [torch.linalg.vector_norm(each) for each in (scatter, total, z)]
-    within, whole, far = torch.stack(norms).tolist()
+    within, whole, far = (torch.linalg.vector_norm(each).item() for each in (scatter, total, z))
     counts = posterior.count.tolist()
     # The mean of n equal numbers is rounded by up to n eps: less than that is no spread.
     slip = max(counts) * torch.finfo(z.dtype).eps

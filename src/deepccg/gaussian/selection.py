@@ -80,25 +80,27 @@ def greedy_selection(candidates: Candidates, generator: torch.Generator) -> Tens
     classes, surplus = np.arange(len(real)), real.sum(axis=1) - quota
     # In random order: the first of equals is any of them.
     order = (-torch.rand(real.shape, generator=generator).numpy()).argsort(axis=1)
-    centred, padding = (
-        (z - target[:, None])[classes[:, None], order],
-        ~real[classes[:, None], order],
-    )
+    first = classes * real.shape[1]  # of each class, in what is taken by one index
+    taken = first[:, None] + order
+    centred = z.reshape(-1, z.shape[2]).take(taken, axis=0) - target[:, None]
+    padding = ~real.take(taken)
     centred[padding] = 0
     gram = _products(torch.from_numpy(centred)).numpy()  # in as many threads as PyTorch may use
     # n |mean of the rest - target| after removing i is |S - z_i| with S the sum of centred kept z;
     # half its square is half of |S|^2 and this:
-    cost = np.einsum("knn->kn", gram) / 2 - gram.sum(axis=2)
+    own = np.einsum("knn->kn", gram)  # a view
+    cost = own / 2 - gram.sum(axis=2)
     cost[padding] = np.inf
+    own[...] = np.inf  # what leaves is thereby out of the question
+    gram = gram.reshape(-1, gram.shape[2])
     leaving = np.empty((surplus.max(initial=0), len(real)), dtype=np.int64)
-    for removed in range(len(leaving)):
-        leaves = leaving[removed] = cost.argmin(axis=1)
-        cost += gram[classes, leaves]  # S loses what leaves
-        cost[classes, leaves] = np.inf
+    for leaves in leaving:
+        cost.argmin(axis=1, out=leaves)
+        cost += gram.take(first + leaves, axis=0)  # S loses what leaves
     # A class without surplus went on with the others for nothing.
-    removal, own = np.nonzero(np.arange(len(leaving))[:, None] < surplus)
+    removal, losing = np.nonzero(np.arange(len(leaving))[:, None] < surplus)
     keep = real.copy()
-    keep[own, order[own, leaving[removal, own]]] = False
+    keep[losing, order[losing, leaving[removal, losing]]] = False
     return torch.from_numpy(keep).to(candidates.real.device)
 
 

@@ -48,15 +48,22 @@ class CandidateIndex:
         """
         batch = {"x": x, "y": y, "task": task, **extras}
         kept = keep.cpu().numpy()
-        freed = torch.from_numpy(self.position[self.stored & ~kept])
-        entering = torch.from_numpy(self.position[self.real & ~self.stored & kept] - store.size)
+        freed = self.position[self.stored & ~kept]
+        entering = self.position[self.real & ~self.stored & kept] - store.size
         reused = min(len(freed), len(entering))
-        first, rest = entering[:reused], entering[reused:]
-        store.write(freed[:reused], **{name: column[first] for name, column in batch.items()})
-        if len(rest):
-            store.append(**{name: column[rest] for name, column in batch.items()})
+        store.write(torch.from_numpy(freed[:reused]), **_taken(batch, entering[:reused]))
+        if len(entering) > reused:
+            store.append(**_taken(batch, entering[reused:]))
         elif len(freed) > reused:
-            store.remove(freed[reused:])
+            store.remove(torch.from_numpy(freed[reused:]))
+
+
+def _taken(columns: dict[str, Tensor], rows: IntArray) -> dict[str, Tensor]:
+    """Some rows of each column."""
+    return {
+        name: column.index_select(0, torch.from_numpy(rows).to(column.device))
+        for name, column in columns.items()
+    }
 
 
 def candidates_of(classes: Sequence[int], store: MemoryStore, y: Tensor) -> CandidateIndex:
@@ -64,7 +71,8 @@ def candidates_of(classes: Sequence[int], store: MemoryStore, y: Tensor) -> Cand
     pool = torch.cat([store.y, y]).cpu().numpy()
     order = pool.argsort(kind="stable")
     count = np.bincount(pool, minlength=max(classes) + 1)
-    begin, size = (count.cumsum() - count)[list(classes)], count[list(classes)]  # in ``order``
+    own = np.array(classes)
+    begin, size = (count.cumsum() - count)[own], count[own]  # in ``order``
     place = np.arange(size.max())
     real = place < size[:, None]
     position = order[np.where(real, begin[:, None] + place, 0)]

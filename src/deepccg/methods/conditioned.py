@@ -4,6 +4,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from typing import Generic, NamedTuple, TypeVar
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -110,8 +111,8 @@ class ConditionedLearner(NetworkLearner[ConfigT], Generic[ConfigT, BeliefT]):
         fresh, given = self.embed_step(x, replay, rest, changing)
         if not finite(fresh):
             raise Diverged(f"embeddings are not finite at step {self.steps + 1}: try a smaller lr")
-        classes = torch.cat([y, self.memory.y[replay]])
-        belief = self.condition(given.z, self.memory.y[rest], classes)
+        classes = torch.cat([y, self.memory.y.index_select(0, replay)])
+        belief = self.condition(given.z, self.memory.y.index_select(0, rest), classes)
         if given.error is not None:
             belief = self.blurred(belief, given.error)
         terms, _ = log_conditional_marginal_likelihood(
@@ -141,21 +142,23 @@ class ConditionedLearner(NetworkLearner[ConfigT], Generic[ConfigT, BeliefT]):
         return self.masked_under(belief, self.score(z, belief), mask)
 
     def _mask(self, rows: Tensor, replay: Tensor) -> Tensor:
-        train = self.outputs.mask(self.config.train_mask, rows)
-        again = self.outputs.mask(self.config.replay_mask, self.memory.task[replay])
-        return torch.cat([train, again]).to(self.device)
+        train, again = self.config.train_mask, self.config.replay_mask
+        replayed = self.memory.task.index_select(0, replay)
+        if train == again:
+            return self.outputs.mask(train, torch.cat([rows, replayed])).to(self.device)
+        masks = [self.outputs.mask(train, rows), self.outputs.mask(again, replayed)]
+        return torch.cat(masks).to(self.device)
 
     def _slots_needed(self, mask: Tensor, over: list[int], replay: Tensor) -> Tensor:
         """Stored examples outside R whose class some mask allows or whose memory may change.
 
         The batch's classes are among those allowed: every mask allows an example its own.
         """
-        needed = mask.any(dim=0)
-        if over:
-            needed[over] = True
-        wanted = needed[self.memory.y]
-        wanted[replay] = False
-        return wanted.nonzero().flatten()
+        needed = mask.any(dim=0).cpu().numpy()
+        needed[over] = True
+        wanted = needed[self.memory.y.cpu().numpy()]
+        wanted[replay.cpu().numpy()] = False
+        return torch.from_numpy(np.flatnonzero(wanted)).to(self.device)
 
     def embed_step(
         self, x: Tensor, replay: Tensor, rest: Tensor, changing: Tensor
@@ -169,7 +172,7 @@ class ConditionedLearner(NetworkLearner[ConfigT], Generic[ConfigT, BeliefT]):
             changing: Class columns whose memory may change in this step.
         """
         del changing
-        stepped = torch.cat([x, self.memory.x[replay]]) if len(replay) else x
+        stepped = torch.cat([x, self.memory.x.index_select(0, replay)]) if len(replay) else x
         if self.config.mean_gradient and len(rest):
             self.network.train()
             z = self._shape(self.network(torch.cat([stepped, self.memory.x[rest]])))
@@ -181,7 +184,7 @@ class ConditionedLearner(NetworkLearner[ConfigT], Generic[ConfigT, BeliefT]):
     def _embed_stored(self, slots: Tensor) -> Tensor:
         if len(slots) == 0:
             return torch.zeros(0, self.dim, dtype=self.dtype, device=self.device)
-        return self._embed_now(self.memory.x[slots])
+        return self._embed_now(self.memory.x.index_select(0, slots))
 
     def _embed_now(self, x: Tensor) -> Tensor:
         return self._shape(self.embed(x))

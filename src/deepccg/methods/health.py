@@ -15,9 +15,9 @@ def require_finite(x: Tensor, what: str) -> None:
         raise InputError(f"{what} has values that are not finite: clean the inputs first")
 
 
-@torch.no_grad()
 def finite(x: Tensor) -> bool:
     """Whether there is no NaN and no infinity: told by the sum, unless that overflows."""
+    x = x.detach()
     return math.isfinite(x.sum().item()) or bool(torch.isfinite(x).all())
 
 

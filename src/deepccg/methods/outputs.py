@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -63,7 +64,7 @@ class Outputs:
         columns = [self._column[label] for label in labels]
         seen = self.seen.tolist()
         self.arrival += [column for column in dict.fromkeys(columns) if not seen[column]]
-        met = torch.tensor(columns)
+        met = torch.from_numpy(np.array(columns, dtype=np.int64))
         self.seen = self.seen + torch.bincount(met, minlength=len(self))
         if batch.tasks is None:
             return met, torch.full_like(met, row)

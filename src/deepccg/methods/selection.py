@@ -96,7 +96,9 @@ class Selection:
 
     def over_quota(self) -> list[int]:
         """Classes that must give examples up because further classes arrived."""
-        quotas = self.quotas()
+        return self._over(self.quotas())
+
+    def _over(self, quotas: list[int]) -> list[int]:
         return [column for column, count in self.memory.counts.items() if count > quotas[column]]
 
     def reselect(
@@ -117,10 +119,10 @@ class Selection:
                 asked where every candidate is kept.
             **extras: What the memory holds of each example besides, ``[B, ...]``.
         """
-        new = Counter(y.tolist())
-        classes = sorted({*new, *self.over_quota()})
+        new, quotas = Counter(y.tolist()), self.quotas()
+        classes = sorted({*new, *self._over(quotas)})
         index = candidates_of(classes, self.memory, y)
-        keep, quotas = torch.from_numpy(index.real), self.quotas()
+        keep = torch.from_numpy(index.real)
         stored = self.memory.counts
         if any(stored[column] + new[column] > quotas[column] for column in classes):
             seen = self.outputs.seen.tolist()
@@ -187,7 +189,8 @@ class Embedded(NamedTuple):
         row = np.zeros(size + len(self.z) - n, dtype=np.int64)
         row[self.slots.cpu().numpy()] = np.arange(n)
         row[size:] = np.arange(n, len(self.z))
-        return self.z[torch.from_numpy(row[position]).to(self.z.device)]
+        taken = torch.from_numpy(row[position].ravel()).to(self.z.device)
+        return self.z.index_select(0, taken).view(*position.shape, -1)
 
 
 def embedded_now(

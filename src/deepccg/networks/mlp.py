@@ -43,5 +43,7 @@ class MLP(Modeless):
 
     def forward(self, x: Tensor) -> Tensor:
         """``[B, ...] -> [B, D]``."""
-        embedding: Tensor = self.layers(as_float(x, next(self.parameters()).dtype).flatten(1))
+        if not x.is_floating_point():
+            x = as_float(x, next(self.parameters()).dtype)
+        embedding: Tensor = self.layers(x.flatten(1))
         return embedding
