@@ -60,7 +60,7 @@ def means_of(world, network, rest, scale, through_means):
 
 
 def reference_loss(world, learner, batch, score):
-    """Mean or sum of -log p over the examples whose own class and another one are known."""
+    """-log p of the examples whose own class and another one are known: sum, mean, or means."""
     config, before = learner.config, learner.before
     scale = config.embedding_scale
     scale = before["scale"].log.exp() if scale == "learned" else scale
@@ -68,18 +68,23 @@ def reference_loss(world, learner, batch, score):
     means = means_of(world, before["network"], learner.rest, 1.0, config.mean_gradient)
     means = {label: (scale * mean, n) for label, (mean, n) in means.items()}
     x, kinds = learner.step_of(batch)
-    terms = []
-    for row, kind, (label, task) in zip(x, kinds, world.who(x), strict=True):
+    terms, new = [], []
+    for i, (row, kind, (label, task)) in enumerate(zip(x, kinds, world.who(x), strict=True)):
         allowed = world.allowed(kind, task, learner.classes)
         known = {other: means[other] for other in allowed if other in means}
         if label in known and len(known) >= 2:
             z = scale * before["network"](row[None])[0]
             scores = score(z, known)
             terms.append(torch.stack(list(scores.values())).logsumexp(0) - scores[label])
+            new.append(i < len(batch))
     if not terms:
         return None
-    loss = torch.stack(terms).sum()
-    return loss / len(terms) if config.reduction == "mean" else loss
+    weights = {
+        "sum": [1] * len(terms),
+        "mean": [1 / len(terms)] * len(terms),
+        "means": [1 / new.count(each) for each in new],
+    }[config.reduction]
+    return (torch.stack(terms) * torch.tensor(weights, dtype=torch.float64)).sum()
 
 
 def linear_head(z, known):
@@ -120,6 +125,7 @@ def recorded(world, learner_class=Recorded, memory=11, classes=(), **fields):
     [
         {},
         {"reduction": "sum"},
+        {"reduction": "means"},
         {"variance": "per-class"},
         {"mean_gradient": True},
         {"mean_gradient": True, "variance": "per-class", "reduction": "sum"},

@@ -14,7 +14,7 @@ from deepccg.gaussian import log_conditional_marginal_likelihood
 from deepccg.methods.base import NetworkLearner
 from deepccg.methods.conditioned_config import ConditionedConfig
 from deepccg.methods.health import finite
-from deepccg.methods.losses import reduce
+from deepccg.methods.losses import reduce, reduce_replay
 from deepccg.methods.replay import draw_balanced, draw_uniform, give_back
 from deepccg.methods.selection import Embedded
 
@@ -115,16 +115,23 @@ class ConditionedLearner(NetworkLearner[ConfigT], Generic[ConfigT, BeliefT]):
         belief = self.condition(given.z, self.memory.y.index_select(0, rest), classes)
         if given.error is not None:
             belief = self.blurred(belief, given.error)
-        terms, _ = log_conditional_marginal_likelihood(
+        terms, exist = log_conditional_marginal_likelihood(
             self.step_density(fresh, y, belief, mask), classes
         )
-        loss = -reduce(terms, self.config.reduction) if len(terms) else None
-        value = 0.0 if loss is None else self.descend(loss, self.config.lr)
+        value = 0.0
+        if len(terms):
+            value = self.descend(-self._reduced(terms, exist[: len(y)]), self.config.lr)
         with torch.no_grad():
             self.remember(x, y, rows, _embedded(rest, given, replay, fresh), belief)
         self.steps += 1
         extra = {"terms": len(terms), "returned": len(drawn) - len(replay), **self.tell(belief)}
         return StepInfo(loss=value, replayed=len(replay), extra=extra)
+
+    def _reduced(self, terms: Tensor, exist: Tensor) -> Tensor:
+        """One number of the terms; ``exist [B]`` tells which of the batch's are among them."""
+        if self.config.reduction == "means":
+            return reduce_replay(terms, int(exist.sum()), "means")
+        return reduce(terms, self.config.reduction)
 
     def draw_replay(self) -> Tensor:
         """Slots of R."""

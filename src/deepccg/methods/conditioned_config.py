@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field, NonNegativeInt, PositiveFloat
 
 from deepccg.core import Config
-from deepccg.methods.losses import Reduction
+from deepccg.methods.losses import ReplayReduction
 from deepccg.methods.outputs import Mask
 
 
@@ -22,8 +22,10 @@ class ConditionedConfig(Config):
     replay_sampling: Literal["uniform", "balanced"] = Field(
         "uniform", description="every stored example, or every stored class, equally likely"
     )
-    reduction: Reduction = Field(
-        "mean", description="over the terms of a step: mean, or sum as printed"
+    reduction: ReplayReduction = Field(
+        "mean",
+        description="over the terms of a step: mean, or sum as printed; means: mean over the "
+        "batch's and mean over the replay's, added",
     )
     train_mask: Mask = Field(
         "task", description="classes an incoming example is compared with: task, seen or all"

@@ -28,8 +28,9 @@ def reduce_replay(terms: Tensor, batch: int, reduction: ReplayReduction) -> Tens
     """Reduce the terms of ``batch`` new examples and of the replayed ones behind them.
 
     ``mean`` and ``sum`` are over all of them; ``means`` is the mean over the batch plus the mean
-    over the replay, about twice ``mean``.
+    over the replay, about twice ``mean``. Where one of the two has no terms it counts nothing.
     """
     if reduction != "means":
         return reduce(terms, reduction)
-    return terms[:batch].mean() + (terms[batch:].mean() if len(terms) > batch else 0.0)
+    parts = [part.mean() for part in (terms[:batch], terms[batch:]) if len(part)]
+    return parts[0] if len(parts) == 1 else parts[0] + parts[1]
