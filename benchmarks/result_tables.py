@@ -49,6 +49,8 @@ Runs = dict[Key, dict[int, list[Evaluation]]]
 def load_runs(directory: Path, memory: int | None = None) -> Runs:
     """Evaluations of all finished test runs by what was run, then by seed.
 
+    Of two runs of one configuration and seed the one that did not follow representation shift.
+
     Args:
         directory: Where the run directories lie.
         memory: Only runs that were told to store so many examples in total; ``None``: only those
@@ -67,9 +69,9 @@ def load_runs(directory: Path, memory: int | None = None) -> Runs:
             config["method"]["name"],
             config["preset"],
         )
-        runs[key][config["seed"]] = each.evaluations()
-        for other in also_serves(key):
-            runs[other][config["seed"]] = each.evaluations()
+        for cell in (key, *also_serves(key)):
+            if config["seed"] not in runs[cell] or "shift_images" not in config["evaluation"]:
+                runs[cell][config["seed"]] = each.evaluations()
     return runs
 
 

@@ -25,6 +25,7 @@ from result_tables import (
     paper_number,
     result_table,
 )
+from shift_figure import shift_table
 from tuning_table import paired_points, tuning_table
 
 from deepccg.report import percent, plot_accuracy_over_time, plot_comparison
@@ -102,6 +103,9 @@ def filled(template: str, runs: Runs) -> str:
         "below": lambda d: cells_below(runs, d),
         "ablation": lambda d: ablation_table(runs, d),
         "memory-size": lambda: memory_size_table(HERE / "records"),
+        "shift": lambda d, s: shift_table(
+            HERE / "records", d, s, DOCS / "images" / f"{d}-{s}-shift.png"
+        ),
         "tuned": lambda method: tuning_table(HERE / "tuning" / f"{method}.json"),
     }
     lines: Iterable[str] = template.splitlines()

@@ -1,0 +1,26 @@
+"""The figure and table of representation shift in docs/results.md, from the records of runs."""
+
+from pathlib import Path
+
+from deepccg.records import find_runs
+from deepccg.report import grouped, looks, plot_shift, read_run, shift_sheet
+
+
+def shift_table(records: Path, dataset: str, stream: str, picture: Path) -> str:
+    """Slopes of the methods whose shift was recorded, and ``picture`` of them, drawn anew."""
+    runs = [run for each in find_runs([records]) if (run := read_run(each)) and run.shifts]
+    for setting in grouped(runs):
+        sheet = shift_sheet(setting.rows)
+        if (setting.dataset, setting.stream) != (dataset, stream) or sheet is None:
+            continue
+        look_of = looks((row.label, row.method) for row in setting.rows)
+        followed = {
+            row.label: (
+                [shift for run in row.runs.values() for shift in run.shifts],
+                look_of[row.label],
+            )
+            for row in setting.rows
+        }
+        plot_shift(followed, picture, title=setting.title)
+        return f"{sheet.markdown().strip()}\n\n![Representation shift](images/{picture.name})"
+    return "Not run yet."
