@@ -133,7 +133,8 @@ def log_conditional_marginal_likelihood(density: Tensor, y: Tensor) -> tuple[Ten
         exists = torch.ones_like(y, dtype=torch.bool)
     else:
         exists = known.gather(1, y[:, None]).squeeze(1) & (known.sum(dim=1) >= 2)
-        density, y = density[exists], y[exists]
+        if not bool(exists.all()):  # mostly they do, and nothing has to be picked out
+            density, y = density[exists], y[exists]
     return -F.cross_entropy(density, y, reduction="none"), exists  # Eq. 8
 
 
