@@ -4,6 +4,7 @@ from pathlib import Path
 
 from deepccg.records import find_runs
 from deepccg.report import grouped, looks, plot_shift, read_run, shift_sheet
+from deepccg.report.shift_chart import shifts_of
 
 
 def shift_table(records: Path, dataset: str, stream: str, picture: Path) -> str:
@@ -14,13 +15,7 @@ def shift_table(records: Path, dataset: str, stream: str, picture: Path) -> str:
         if (setting.dataset, setting.stream) != (dataset, stream) or sheet is None:
             continue
         look_of = looks((row.label, row.method) for row in setting.rows)
-        followed = {
-            row.label: (
-                [shift for run in row.runs.values() for shift in run.shifts],
-                look_of[row.label],
-            )
-            for row in setting.rows
-        }
+        followed = {row.label: (shifts_of(row), look_of[row.label]) for row in setting.rows}
         plot_shift(followed, picture, title=setting.title)
         return f"{sheet.markdown().strip()}\n\n![Representation shift](images/{picture.name})"
     return "Not run yet."
