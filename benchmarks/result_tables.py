@@ -9,6 +9,7 @@ from deepccg.records import (
     Estimate,
     Evaluation,
     aggregate,
+    duplicate_rank,
     find_runs,
     paper_cell,
     paper_value,
@@ -49,7 +50,7 @@ Runs = dict[Key, dict[int, list[Evaluation]]]
 def load_runs(directory: Path, memory: int | None = None) -> Runs:
     """Evaluations of all finished test runs by what was run, then by seed.
 
-    Of two runs of one configuration and seed the one that did not follow representation shift.
+    Of runs of one configuration and seed the first by ``duplicate_rank``.
 
     Args:
         directory: Where the run directories lie.
@@ -57,8 +58,8 @@ def load_runs(directory: Path, memory: int | None = None) -> Runs:
             with the paper's number per class.
     """
     runs: Runs = defaultdict(dict)
-    for each in find_runs([directory]):
-        config = each.config()
+    there = [(each, each.config()) for each in find_runs([directory])]
+    for each, config in sorted(there, key=lambda run: duplicate_rank(run[0].path, run[1])):
         held_out = "validation" in config["evaluation"]
         if not each.finished or held_out or config.get("memory") != memory:
             continue
@@ -70,7 +71,7 @@ def load_runs(directory: Path, memory: int | None = None) -> Runs:
             config["preset"],
         )
         for cell in (key, *also_serves(key)):
-            if config["seed"] not in runs[cell] or "shift_images" not in config["evaluation"]:
+            if config["seed"] not in runs[cell]:
                 runs[cell][config["seed"]] = each.evaluations()
     return runs
 
@@ -86,11 +87,10 @@ def also_serves(key: Key) -> list[Key]:
     return []
 
 
-def paper_number(key: Key) -> tuple[float, float] | None:
-    """The paper's mean and standard error, in percent."""
+def paper_number(key: Key) -> Estimate | None:
+    """The paper's mean and standard error, as fractions."""
     dataset, stream, scenario, method, _ = key
-    cell = paper_cell(dataset, stream, scenario, method)
-    return cell and (round(100 * cell.mean, 6), round(100 * cell.standard_error, 6))
+    return paper_cell(dataset, stream, scenario, method)
 
 
 def estimates(runs: dict[int, list[Evaluation]]) -> dict[str, Estimate | None]:
@@ -107,9 +107,8 @@ def result_table(runs: Runs, dataset: str, stream: str) -> str:
         cells, seeds = [], []
         for scenario in ("task", "class"):
             key = (dataset, stream, scenario, method, preset)
-            paper = paper_number(key)
             ours = estimates(runs[key])[f"{scenario}_accuracy"] if key in runs else None
-            cells += [percent(ours), f"{paper[0]:.1f} ± {paper[1]:.1f}" if paper else "-"]
+            cells += [percent(ours), percent(paper_number(key))]
             seeds.append(str(len(runs.get(key, {}))))
         if seeds != ["0", "0"]:
             shown = seeds[0] if seeds[0] == seeds[1] else "/".join(seeds)
@@ -128,9 +127,8 @@ def ablation_table(runs: Runs, dataset: str) -> str:
         cells, seeds = [], []
         for stream in streams:
             key = (dataset, stream, "task", method, preset)
-            paper = paper_number(key)
             ours = estimates(runs[key])["task_accuracy"] if key in runs else None
-            cells += [percent(ours), f"{paper[0]:.1f} ± {paper[1]:.1f}" if paper else "-"]
+            cells += [percent(ours), percent(paper_number(key))]
             seeds.append(str(len(runs.get(key, {}))))
         shown = seeds[0] if seeds[0] == seeds[1] else "/".join(seeds)
         lines.append(f"| {label} | {' | '.join(cells)} | {shown} |")
@@ -206,8 +204,8 @@ def cells_below(runs: Runs, dataset: str, margin: float = 3.0) -> str:
                 key = (dataset, stream, scenario, method, preset)
                 paper = paper_number(key)
                 ours = estimates(runs[key])[f"{scenario}_accuracy"] if key in runs else None
-                if paper and ours and 100 * ours.mean < paper[0] - margin:
-                    gap = 100 * ours.mean - paper[0]
+                gap = 100 * (ours.mean - paper.mean) if paper and ours else 0.0
+                if gap < -margin:
                     found.append(f"- {label}, {stream}, {scenario}-incremental: {gap:+.1f}")
     return "\n".join(found) or "None."
 

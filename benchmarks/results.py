@@ -53,7 +53,7 @@ def draw(runs: Runs) -> None:
             if key in runs and (scenario == "task" or method != "packnet"):
                 paper = paper_number(key)
                 ours = estimates(runs[key])[f"{scenario}_accuracy"]
-                fractions = (paper[0] / 100, paper[1] / 100) if paper else None
+                fractions = (paper.mean, paper.standard_error) if paper else None
                 rows[label.replace("`", "")] = (ours, fractions)
         plot_comparison(
             rows,
@@ -68,10 +68,9 @@ def numbers_of(method: str, runs: Runs) -> str:
     ours, papers = [], []
     for stream, scenario in columns:
         key = ("cifar10", stream, scenario, method, "default")
-        paper = paper_number(key)
         found = estimates(runs[key])[f"{scenario}_accuracy"] if key in runs else None
         ours.append(percent(found))
-        papers.append(f"{paper[0]:.1f} ± {paper[1]:.1f}" if paper else "-")
+        papers.append(percent(paper_number(key)))
     names = [f"{stream}, {scenario}-incremental" for stream, scenario in columns]
     return "\n".join(
         (

@@ -3,6 +3,7 @@
 Run it: ``python examples/new_classes.py``
 """
 
+import torch
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import StandardScaler
@@ -32,4 +33,5 @@ def main() -> float:
 
 
 if __name__ == "__main__":
+    torch.set_num_threads(1)  # the same numbers on every machine, as far as that goes
     main()

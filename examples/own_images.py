@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+import torch
 from PIL import Image
 from sklearn.datasets import load_digits
 
@@ -65,6 +66,7 @@ def write_digits(folder: Path, per_class: int = 80, side: int = 16) -> None:
 
 
 if __name__ == "__main__":
+    torch.set_num_threads(1)  # the same numbers on every machine, as far as that goes
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path, nargs="?", help="FOLDER/<class>/<image>")
     given = parser.parse_args().folder

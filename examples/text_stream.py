@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
+import torch
 from sklearn.feature_extraction.text import HashingVectorizer
 
 from deepccg import DeepCCGClassifier
@@ -97,4 +98,5 @@ def digest(name: str) -> bytes:
 
 
 if __name__ == "__main__":
+    torch.set_num_threads(1)  # the same numbers on every machine, as far as that goes
     main()

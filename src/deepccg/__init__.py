@@ -7,7 +7,16 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from deepccg.core import Batch, InputError, Learner, StepInfo, Task, TaskRequired, TestSet
+    from deepccg.core import (
+        Batch,
+        Diverged,
+        InputError,
+        Learner,
+        StepInfo,
+        Task,
+        TaskRequired,
+        TestSet,
+    )
     from deepccg.estimator import DeepCCGClassifier
     from deepccg.estimator.river import RiverClassifier as RiverClassifier
     from deepccg.evaluation import evaluate
@@ -28,7 +37,16 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
-    "core": ("Batch", "InputError", "Learner", "StepInfo", "Task", "TaskRequired", "TestSet"),
+    "core": (
+        "Batch",
+        "Diverged",
+        "InputError",
+        "Learner",
+        "StepInfo",
+        "Task",
+        "TaskRequired",
+        "TestSet",
+    ),
     "estimator": ("DeepCCGClassifier",),
     "estimator.river": ("RiverClassifier",),  # not in __all__: it needs an extra
     "evaluation": ("evaluate",),
@@ -58,6 +76,7 @@ __all__ = [
     "Dataset",
     "DeepCCG",
     "DeepCCGClassifier",
+    "Diverged",
     "InputError",
     "Learner",
     "NetworkLearner",

@@ -42,7 +42,7 @@ BAD = [
     (["--preset", "nope"], "preset 'nope' is neither one of default, paper, as-printed nor a file"),
     (["--config", "nowhere.toml"], "cannot read --config nowhere.toml: No such file"),
     (["--config", "."], "cannot read --config .: Is a directory"),
-    (["--set", "network.kind=resnet18"], "network.kind=resnet18 needs images of at least"),
+    (["--set", "network.kind=resnet18"], "the ResNet needs images of at least"),
     (["--set", "stream.classes_per_task=99"], "99"),
 ]
 

@@ -21,3 +21,8 @@ def test_a_place_that_cannot_be_written_is_one_line(deepccg, place):
     (place / "file").write_text("")
     done = deepccg("demo", "--out", "file/demo.html")
     assert (done.code, done.err.count("\n")) == (2, 1)
+
+
+def test_a_directory_is_no_page(deepccg, place):
+    done = deepccg("demo", "--out", str(place))
+    assert done.err == f"Error: {place} is a directory: give --out the name of a file\n"

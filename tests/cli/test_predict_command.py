@@ -141,6 +141,9 @@ def test_a_class_of_ones_own_is_named_not_imported(
     copy = Path(shutil.copytree(finished.directory, tmp_path / "copy"))
     config = copy / "config.toml"
     config.write_text(config.read_text().replace('"er"', '"deepccg.methods.er:ER"'))
-    check_one_line(deepccg("predict", copy, pictures), "pass that class as learner")
+    check_one_line(
+        deepccg("predict", copy, pictures),
+        "was run with deepccg.methods.er:ER: if you trust it, add --method deepccg.methods.er:ER",
+    )
     done = deepccg("predict", copy, pictures, "--method", "deepccg.methods.er:ER", "--json")
     assert done.out == deepccg("predict", finished.directory, pictures, "--json").out

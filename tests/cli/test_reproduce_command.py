@@ -75,3 +75,21 @@ def test_an_unknown_experiment_is_one_line(deepccg) -> None:
     done = deepccg("reproduce", "table9")
     assert done.code == 2
     assert "choose one of table1, ablation, memory-size, shift" in done.err
+
+
+@pytest.mark.parametrize("dry", [(), ("--dry-run",)])
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--dataset", "cifar1O"), "did you mean cifar10?"),
+        (("--dataset", "cifar10,nowhere"), "unknown data set 'nowhere'"),
+        (("--shift-images", "3"), "--shift-images is for shift"),
+    ],
+)
+def test_what_makes_no_experiment_is_one_line_before_anything(
+    deepccg, place: Path, words, message: str, dry
+) -> None:
+    done = deepccg("reproduce", "table1", *words, *dry)
+    assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
+    assert message in done.err
+    assert not list(place.iterdir())

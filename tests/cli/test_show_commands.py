@@ -57,6 +57,8 @@ def test_data_lists_the_named_data_sets(deepccg, tmp_path: Path) -> None:
     assert "uoft-cs/cifar10" in done.out
     assert str(tmp_path / "cache") in done.out.replace("\n", "")
     assert "hf:owner/name" in done.out
+    assert "mini-imagenet: after Vinyals" in done.words
+    assert "not exactly their classes" in done.words
     (tmp_path / "cache" / "cifar10").mkdir(parents=True)
     assert re.search(r"^ +cifar10 .* yes *$", deepccg("data").out, re.MULTILINE)
 

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+SGD = ("--method", "sgd", "--space", "lr=0.1")
+
 
 @pytest.mark.slow  # starts a process
 def test_a_preset_is_found_without_a_readable_test_part(
@@ -37,6 +39,19 @@ def test_a_preset_is_found_without_a_readable_test_part(
         (("--method", "ewc", "--space", "lr=log:1:2"), "a grid needs values"),
         (("--method", "ewc", "--space", "lr=1", "--scenario", "tusk"), "scenario should be"),
         (("--space", "lr=1"), "Missing option '--method'"),
+        ((*SGD, "--set", "evaluation.validation=0.5"), "with --set: use --validation"),
+        ((*SGD, "--set", "evaluation.every=task"), "evaluation.every cannot be fixed with --set"),
+        ((*SGD, "--set", "preset=paper"), "preset cannot be fixed with --set"),
+        ((*SGD, "--set", "scenario=class"), "with --set: use --scenario"),
+        ((*SGD, "--set", "dataset=cifar10"), "with --set: use --dataset"),
+        ((*SGD, "--set", "method=er"), "with --set: use --method"),
+        ((*SGD, "--set", "method.name=er"), "with --set: use --method"),
+        ((*SGD, "--set", "stream=shifting-window"), "with --set: use --stream"),
+        ((*SGD, "--set", "stream.kind=shifting-window"), "with --set: use --stream"),
+        ((*SGD, "--set", "seed=3"), "with --set: use --seeds"),
+        ((*SGD, "--stream", "joint"), "use --stream disjoint --set stream.joint=tasks"),
+        ((*SGD, "--stream", "disjoint,joint"), "use --stream disjoint --set stream.joint=tasks"),
+        ((*SGD, "--scenario", "task,tusk"), "scenario should be"),  # before the first is searched
     ],
 )
 def test_what_cannot_be_tuned_is_one_line(deepccg, place: Path, words, message: str) -> None:

@@ -1,6 +1,7 @@
 """The classifier against the learner underneath it, and inside scikit-learn's tools."""
 
 import warnings
+from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -113,6 +114,14 @@ def test_labels_that_are_none(bad: list[Any]) -> None:
         DeepCCGClassifier().partial_fit(np.eye(2), np.array(bad, dtype=object))
 
 
+def test_names_that_are_members_of_an_enumeration() -> None:
+    """NumPy would cut them short, and take some for others."""
+    colour = Enum("colour", {"RED": "red", "ROSE": "rose", "BLUE": "blue"}, type=str)
+    for y in (list(colour), np.array(list(colour), dtype=object)):
+        model = DeepCCGClassifier(random_state=0).partial_fit(np.eye(3), y)
+        assert model.classes_.tolist() == ["blue", "red", "rose"]
+
+
 def test_a_refused_call_changes_nothing(clouds: Any) -> None:
     x, y = clouds(("dog", "cow"), 5)
     model = DeepCCGClassifier(random_state=0).partial_fit(x, y)
@@ -141,6 +150,32 @@ def test_declared_classes_have_columns_and_no_probability(clouds: Any) -> None:
     assert model.classes_.tolist() == ["ant", "cow", "dog", "eel"]
     assert np.isfinite(model.decision_function(x)).all()
     assert set(model.predict(x)) <= {"cow", "dog"}
+
+
+def test_classes_may_be_declared_at_any_call(clouds: Any) -> None:
+    """As if they had been declared at the first: each has its share of the memory."""
+    x, y = clouds(("dog", "cow"), 20)
+    model = DeepCCGClassifier(memory=20, random_state=0).partial_fit(x, y)
+    assert model.evidence_["stored"].tolist() == [10, 10]
+    model.partial_fit(x, y, classes=["ant", "bee"])
+    assert model.evidence_["stored"].tolist() == [0, 0, 5, 5]
+    assert model.predict_proba(x)[:, :2].max() == 0
+
+
+@pytest.mark.parametrize("task", [3, "dog"])
+def test_a_task_is_a_list_of_labels(task: Any, clouds: Any) -> None:
+    with pytest.raises(InputError, match="list the labels that are possible"):
+        DeepCCGClassifier().partial_fit(*clouds(("dog", "cow"), 5), task=task)
+
+
+@pytest.mark.parametrize("method", ["deepccg", "icarl", "er"])
+@pytest.mark.parametrize("precision", [torch.float16, torch.bfloat16])
+def test_an_encoder_in_half_precision(precision: torch.dtype, method: str, clouds: Any) -> None:
+    x, y = clouds(("dog", "cow", "ant"), 20)
+    encoder = nn.Linear(3, 4).to(precision).requires_grad_(False)
+    model = DeepCCGClassifier(method, encoder=encoder, random_state=0).fit(x, y)
+    assert model.score(x, y) > 0.9
+    assert model.learner_.network.module.weight.dtype == precision
 
 
 def test_a_task_limits_what_is_possible(clouds: Any) -> None:
@@ -240,6 +275,13 @@ def test_every_method_can_be_the_engine(method: str, clouds: Any) -> None:
     assert (model.predict(x, task=["ant", "bee"]) == y).mean() > 0.8
 
 
+class Telling(nn.Module):
+    """Returns more than an embedding, as many pretrained models do."""
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"last_hidden_state": x}
+
+
 @pytest.mark.parametrize(
     ("params", "message"),
     [
@@ -250,7 +292,12 @@ def test_every_method_can_be_the_engine(method: str, clouds: Any) -> None:
         ({"encoder": nn.Identity(), "encoder_params": {"width": 3}}, "set up your module"),
         ({"epochs": 0}, "epochs is 0"),
         ({"batch_size": 0}, "batch_size is 0"),
-        ({"memory": -1}, "memory must be 0 or more"),
+        ({"memory": -1}, "memory is -1: it must be a whole number from 0 up"),
+        ({"memory": 10.0}, "memory is 10.0"),
+        ({"memory": True}, "memory is True"),
+        ({"device": "gpu"}, "device is 'gpu', which PyTorch cannot use"),
+        ({"encoder": "resnet"}, "or encoder='mlp'"),
+        ({"encoder": Telling()}, r"cannot embed inputs of shape \[3\]: it returns a dict"),
     ],
 )
 def test_wrong_parameters_are_one_line(params: dict[str, Any], message: str, clouds: Any) -> None:

@@ -11,6 +11,7 @@ import joblib
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from safetensors import safe_open
 from torch import nn
 
@@ -116,6 +117,39 @@ def test_a_module_is_given_again(clouds: Any, tmp_path: Path) -> None:
     np.testing.assert_array_equal(by_pickle(model, tmp_path).predict(x), model.predict(x))
 
 
+def test_what_was_frozen_stays_frozen(clouds: Any, tmp_path: Path) -> None:
+    x, y = clouds(("cow", "dog"), 10)
+    whole = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 4)).double()
+    half_frozen = copy.deepcopy(whole)
+    half_frozen[0].requires_grad_(False)
+    model = DeepCCGClassifier(encoder=half_frozen, random_state=0).fit(x, y)
+    half_frozen.requires_grad_(False).float()  # the user's own: the classifier has a copy
+    model.save(tmp_path / "model")
+    for twin in (
+        DeepCCGClassifier.load(tmp_path / "model", encoder=whole),
+        by_pickle(model, tmp_path),
+        copy.deepcopy(model).forget(index=0),
+    ):
+        learns = {name: p.requires_grad for name, p in twin.learner_.network.named_parameters()}
+        assert [name for name, flag in learns.items() if flag] == [
+            "module.2.weight", "module.2.bias",
+        ]  # fmt: skip
+    assert all(p.requires_grad for p in whole.parameters())
+
+
+def test_where_nothing_can_be_written(clouds: Any, tmp_path: Path) -> None:
+    model = DeepCCGClassifier(random_state=0).fit(*clouds(("cow", "dog"), 3))
+    with pytest.raises(InputError, match="is a directory: give the name of a file"):
+        model.save(tmp_path)
+    with pytest.raises(InputError, match="there is no directory"):
+        model.save(tmp_path / "nowhere" / "model")
+    with torch.no_grad():
+        next(model.learner_.network.parameters()).fill_(torch.nan)
+    with pytest.raises(InputError, match="is not finite"):
+        model.save(tmp_path / "model")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_file_is_tensors_and_json(clouds: Any, tmp_path: Path) -> None:
     DeepCCGClassifier(random_state=np.random.RandomState(0)).fit(*clouds(("cow", "dog"), 3)).save(
         tmp_path / "model"
@@ -146,8 +180,8 @@ def test_what_cannot_be_read_is_refused(clouds: Any, tmp_path: Path) -> None:
 
 
 def test_what_json_cannot_say_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
-    days = np.array(["2024-01-01", "2024-01-02"], dtype="datetime64[D]")
-    model = DeepCCGClassifier().partial_fit(np.eye(2), days)
+    model = DeepCCGClassifier(method_params={"lr": np.float32(0.1)})
+    model.partial_fit(np.eye(2), ["cow", "dog"])
     with pytest.raises(InputError, match="JSON"):
         model.save(tmp_path / "model")
     assert list(tmp_path.iterdir()) == []

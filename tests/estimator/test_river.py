@@ -97,6 +97,27 @@ def test_before_anything_was_learned() -> None:
     assert model.predict_proba_many(frame).shape == (2, 0)
 
 
+def test_rows_need_inputs() -> None:
+    model = RiverClassifier(batch_size=2, **SMALL)
+    model.learn_one({"a": 1.0}, "cow")  # it waits
+    with pytest.raises(InputError, match="nothing was learned yet"):
+        model.rows([{"a": 1.0}])
+    model.learn_one({"a": 2.0, "b": 1.0}, "dog")
+    assert model.rows([]).shape == (0, 2)
+    assert model.rows(pd.DataFrame({"a": []})).shape == (0, 2)
+
+
+@pytest.mark.parametrize("rows", [0, 3, 4])
+def test_nothing_asked_nothing_answered(rows: int) -> None:
+    """Before anything was learned, while examples wait, and afterwards."""
+    model = learned(RiverClassifier(batch_size=4, **SMALL), stream(rows, seed=3))
+    frame = pd.DataFrame({"a": [1.0], "b": [2.0]}, index=["x"])
+    assert model.predict_many(frame[:0]).index.equals(frame.index[:0])
+    found = model.predict_proba_many(frame[:0])
+    assert found.index.equals(frame.index[:0])
+    assert found.columns.tolist() == model.predict_proba_many(frame).columns.tolist()
+
+
 def test_examples_wait_for_their_batch() -> None:
     model = RiverClassifier(batch_size=10, **SMALL)
     learned(model, stream(9))
@@ -158,12 +179,24 @@ def test_the_order_of_features_means_nothing_and_missing_ones_are_zero() -> None
         {"a": 1.0},
         {"a": 1, "b": None},
         {"a": np.float32(1), "b": nan},
+        {"a": 1.0, "b": pd.NA},
+        {"a": 1.0, "b": pd.NaT},
+        {"a": 1.0, "b": np.datetime64("NaT")},
     ):
         assert model.predict_proba_one(x) == expected
-    frame = pd.DataFrame({"b": [None, 0.0], "a": [1, True]}, index=["x", "y"])
-    found = model.predict_proba_many(frame)
-    assert found.index.tolist() == ["x", "y"]
-    np.testing.assert_allclose(found.to_numpy(), [list(expected.values())] * 2, rtol=1e-9)
+    for nothing in (None, pd.NA, pd.NaT, np.datetime64("NaT")):
+        missing = pd.Series([nothing, 0.0], dtype=object)
+        frame = pd.DataFrame({"b": missing, "a": [1, True]}).set_axis(["x", "y"])
+        found = model.predict_proba_many(frame)
+        assert found.index.tolist() == ["x", "y"]
+        np.testing.assert_allclose(found.to_numpy(), [list(expected.values())] * 2, rtol=1e-9)
+
+
+def test_a_column_without_any_value_brings_no_feature() -> None:
+    model = RiverClassifier(**SMALL)
+    frame = pd.DataFrame({"a": [1.0, 2.0], "when": [pd.NaT, pd.NaT], "b": [pd.NA, pd.NA]})
+    model.learn_many(frame, pd.Series(["cow", "dog"]))
+    assert model.features == ["a"]
 
 
 @pytest.mark.parametrize(
@@ -172,10 +205,15 @@ def test_the_order_of_features_means_nothing_and_missing_ones_are_zero() -> None
         ({"a": "red"}, "cow", "OneHotEncoder"),
         ({"a": float("inf")}, "cow", "finite"),
         ({"a": 10**400}, "cow", "finite"),
+        ({"a": 10**400, "b": 1.0}, "cow", "'a' is .* finite"),
+        ({"a": 10**400, "b": -(10**400)}, "cow", "'a' is .* finite"),
+        ({"a": np.timedelta64(3, "s")}, "cow", "a number is needed"),
         ({"a": [1.0]}, "cow", "a number is needed"),
         ({"a": np.ones(2)}, "cow", "a number is needed"),
         ({"a": 1.0}, 3, "mixed"),
         ({"a": 1.0}, None, "NaN or None"),
+        ({"a": 1.0}, pd.NA, "NaN or None"),
+        ({"a": 1.0}, float("nan"), "NaN or None"),
     ],
 )
 def test_what_is_refused_changes_nothing(x: dict[str, Any], y: Any, message: str) -> None:

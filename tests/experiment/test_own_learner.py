@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from deepccg.core import InputError, Learner
-from deepccg.experiment import load, resolve, run
-from deepccg.methods import SGD
+from deepccg.experiment import learner_class, load, resolve, run, run_command
+from deepccg.methods import METHODS, SGD
 from deepccg.streams import build_stream, load_dataset
 
 SOURCE = Path(__file__).with_name("nearest_mean.py")
@@ -67,6 +67,28 @@ def test_a_class_is_found_by_its_name(tmp_path: Path, module: str) -> None:
     assert type(result.learner).__name__ == "NearestMean"
     assert result.learner.config.scale == 0.5
     assert result.summary["class_accuracy"] == pytest.approx(nearest_mean_accuracy(), abs=1e-12)
+
+
+def test_a_class_is_found_in_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "my_learner_here.py").write_text(SOURCE.read_text())
+    monkeypatch.chdir(tmp_path)
+    elsewhere = [entry for entry in sys.path if entry not in ("", str(tmp_path))]
+    monkeypatch.setattr(sys, "path", list(elsewhere))
+    assert learner_class("er") is METHODS["er"]
+    assert sys.path == elsewhere  # it is looked into only if a class is named
+    assert learner_class("my_learner_here:NearestMean").__module__ == "my_learner_here"
+    learner_class("my_learner_here:NearestMean")
+    assert sys.path == [str(tmp_path), *elsewhere]
+    del sys.modules["my_learner_here"]
+
+
+def test_a_record_cannot_have_a_class_imported_for_its_command(module: str) -> None:
+    config = resolve({"method": f"{module}:NearestMean"})
+    del sys.modules[module]
+    assert run_command(config, "0") is None
+    assert module not in sys.modules
 
 
 def test_a_field_left_open_does_not_stop_a_run_from_continuing(

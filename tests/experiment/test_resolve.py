@@ -79,6 +79,15 @@ def test_dotted_keys_become_tables() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    "settings", [{"stream": "joint"}, {"stream.kind": "joint"}, {"stream": {"kind": "joint"}}]
+)
+def test_joint_is_a_stream_however_it_is_written(settings: dict[str, Any]) -> None:
+    stream = resolve(settings | {"stream.batch_size": 4}).stream
+    assert (stream.kind, stream.joint, stream.batch_size) == ("disjoint", "tasks", 4)
+    assert resolve(settings | {"stream.joint": "classes"}).stream.joint == "classes"
+
+
 def test_dotted_and_nested_settings_mean_the_same() -> None:
     dotted = resolve({"method": "er", "method.lr": 0.3, "stream.batch_size": 5})
     tables = resolve({"method": {"name": "er", "lr": 0.3}, "stream": {"batch_size": 5}})

@@ -51,7 +51,7 @@ def with_value(value: float, dtype: torch.dtype = torch.float32) -> Tensor:
 
 Y = torch.tensor([7, 3, 3, 7])
 REFUSED: dict[str, tuple[Callable[[], Batch], str]] = {
-    "nan": (lambda: Batch(with_value(math.nan), Y, TASK), "not finite: clean the inputs"),
+    "nan": (lambda: Batch(with_value(math.nan), Y, TASK), "not finite, or too large"),
     "infinity": (lambda: Batch(with_value(-math.inf), Y, TASK), "not finite"),
     "too large for the network's precision": (
         lambda: Batch(with_value(1e300, torch.float64), Y, TASK),

@@ -112,3 +112,62 @@ def test_a_folder_is_given_again(
     assert result.summary == other.summary
     with pytest.raises(InputError, match="the data changed since"):
         resume(directory, data_dir=write_folder(tmp_path / "else" / "pets", seed=1))
+
+
+OWN = """
+from deepccg.methods import SGD
+
+class Mine(SGD):
+    pass
+
+class Other(SGD):
+    pass
+"""
+
+
+def directory_of(place: Path, method: str) -> Path:
+    (found,) = (place / "out").glob(f"*-{method}-default-*/seed-0")
+    return found
+
+
+def test_classes_of_ones_own_are_continued_if_they_are_named_and_the_others_anyway(
+    forks: Forks, whole: Callable[[str], Whole], tmp_path: Path
+) -> None:
+    (tmp_path / "mymod.py").write_text(OWN)
+    for method in ("mymod:Mine", "er"):
+        killed = forks(["run", "--method", method, *QUICK], str(tmp_path), Moment(call=60))
+        assert killed.status == -9
+    mine = directory_of(tmp_path, "mymod-Mine")
+    before = fingerprint(mine)
+    done = forks(["resume", "out"], str(tmp_path), None)
+    assert (done.status, done.out) == (2, whole("er").out)
+    assert fingerprint(directory_of(tmp_path, "er")) == whole("er").files
+    assert fingerprint(mine) == before
+    assert done.err == (
+        f"Error: not continued: {mine.relative_to(tmp_path)}, run with mymod:Mine: "
+        f"if you trust that code, add --method mymod:Mine\n"
+    )
+    other = forks(["resume", "out", "--method", "mymod:Other"], str(tmp_path), None)
+    assert (other.status, other.err) == (2, done.err)
+    done = forks(["resume", "out", "--method", "mymod:Other,mymod:Mine"], str(tmp_path), None)
+    assert (done.status, done.err) == (0, "")
+    assert "mymod:Mine" in done.out
+
+
+def test_finished_runs_are_shown_without_their_class(forks: Forks, tmp_path: Path) -> None:
+    (tmp_path / "mymod.py").write_text(OWN)
+    command = ["run", "--method", "mymod:Mine,er", "--seeds", "0-1", *QUICK]
+    ran = forks(command, str(tmp_path), None)
+    assert ran.status == 0, ran.err
+    (tmp_path / "mymod.py").write_text("raise SystemExit(70)")  # if it were imported
+    done = forks(["resume", "out"], str(tmp_path), None)
+    assert (done.status, done.err) == (0, "")
+    assert all(f" {name} " in done.out for name in ("er", "mymod:Mine"))
+    told = forks(["resume", "out", "--json"], str(tmp_path), None).out
+    first, end = json.JSONDecoder().raw_decode(told)
+    shown = json.loads(told[end:])["results"][0]
+    assert first["results"][0]["label"] == "er"
+    assert (shown["label"], list(shown["seeds"])) == ("mymod:Mine", ["0", "1"])
+    assert shown["config"]["method"]["name"] == "mymod:Mine"
+    assert shown["audits"]["1"]["test"]["opened"] is True
+    assert [Path(each).name for each in shown["directories"].values()] == ["seed-0", "seed-1"]

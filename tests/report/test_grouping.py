@@ -1,5 +1,7 @@
 """Which runs share a table, a row and a name, and which of the paper's numbers stands beside."""
 
+from dataclasses import replace
+from itertools import permutations
 from pathlib import Path
 
 import pytest
@@ -48,7 +50,8 @@ def run(method="er", seed=0, shifts=(), *, stream=None, evaluation_fields=None, 
     config |= fields
     if config.get("memory") is not None:
         del config["memory_per_class"]
-    return Run(Path("runs") / method / f"seed-{seed}", config, (evaluation(),), tuple(shifts))
+    path = Path("runs") / method / f"seed-{seed}"
+    return Run(path, config, (evaluation(),), tuple(shifts), as_preset=True)
 
 
 def test_seeds_are_one_row_and_methods_one_table():
@@ -104,12 +107,22 @@ def test_variants_of_a_method_are_told_apart():
     assert len({row.key for row in setting.rows}) == 3
 
 
-def test_recording_shifts_does_not_make_another_row():
+def test_what_differs_from_the_preset_is_in_the_label():
+    changed = replace(run(), changes={"method.lr": 0.5, "network.width": 40})
+    (setting,) = grouped([changed, run("sgd")])
+    assert [row.label for row in setting.rows] == ["ER (lr=0.5, network.width=40)", "SGD"]
+
+
+def test_the_same_experiment_and_seed_counts_once():
+    """The run that only learned and was scored, and the first path; shifts are not lost."""
     shift = Shift(20, 1, "task", 10, 0.5, 1.0, 5, 6, 4)
-    with_shifts = run(evaluation_fields={"shift_images": 10}, shifts=[shift])
-    (setting,) = grouped([run(), with_shifts])
-    (row,) = setting.rows
-    assert row.runs == {0: with_shifts}
+    fields = {"evaluation_fields": {"shift_images": 10}, "shifts": [shift]}
+    followed = replace(run(**fields), path=Path("a"), evaluations=(evaluation(10),))
+    first, second = replace(run(), path=Path("b")), replace(run(kernels="torch"), path=Path("c"))
+    for runs in permutations([followed, first, second]):
+        (setting,) = grouped(runs)
+        (row,) = setting.rows
+        assert row.runs == {0: replace(first, shifts=(shift,), others=(Path("c"), Path("a")))}
 
 
 @pytest.mark.parametrize(
@@ -142,6 +155,11 @@ def test_the_papers_number_stands_only_beside_the_same_question(fields, table):
     where = (setting.dataset, setting.stream, setting.scenario, setting.rows[0].method)
     assert found == paper_value(table, *where, memory=fields.get("memory"))
     assert found is not None
+
+
+def test_the_papers_number_stands_only_beside_what_is_known_to_be_its_method():
+    (setting,) = grouped([replace(run(), as_preset=False)])
+    assert setting.paper(setting.rows[0]) is None
 
 
 @given(st.sets(st.integers(0, 60), min_size=1))

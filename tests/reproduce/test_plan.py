@@ -1,5 +1,7 @@
 """The paper's experiments, as configurations."""
 
+from pathlib import Path
+
 import pytest
 
 from deepccg.core import InputError
@@ -117,10 +119,24 @@ def test_methods_can_be_chosen_with_their_preset() -> None:
         ("table2", {}, "choose one of table1, ablation, memory-size, shift"),
         ("table1", {"methods": ["erace"]}, "unknown method 'erace'"),
         ("table1", {"methods": ["er@best"]}, "METHOD@PRESET with one of"),
-        ("memory-size", {"datasets": ["my_folder"]}, "needs a data set from"),
+        ("memory-size", {"datasets": ["hf:owner/name"]}, "needs a data set from"),
+        ("memory-size", {"datasets": ["my_folder"]}, "unknown data set 'my_folder'"),
+        ("table1", {"datasets": ["cifar1O"]}, r"'cifar1O' \(did you mean cifar10\?\)"),
+        ("table1", {"shift_images": 3}, "--shift-images is for shift: table1 follows no images"),
         ("shift", {"methods": ["multi-task"]}, "no shift to record"),
     ],
 )
 def test_what_is_not_an_experiment_is_refused(name: str, options: dict, message: str) -> None:
     with pytest.raises(InputError, match=message):
         plan(name, **options)
+
+
+def test_a_folder_goes_by_the_name_that_its_runs_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pets").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert {column.dataset for column in plan("ablation", datasets=["pets"]).columns} == {"pets"}
+    for path in (str(tmp_path / "pets"), "pets/", "./pets"):
+        with pytest.raises(InputError, match=f"go to {tmp_path} and give --dataset pets"):
+            plan("ablation", datasets=[path])

@@ -1,6 +1,9 @@
 """Runs that are there already are found by what was run."""
 
+import os
 import shutil
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -77,3 +80,61 @@ def test_a_run_that_recorded_shifts_also_serves_where_none_are_wanted(tmp_path: 
     assert finished.find(resolve(TINY)) is not None
     assert finished.find(resolve(followed)) is not None
     assert finished.find(resolve(TINY | {"evaluation.shift_images": 11})) is None
+
+
+def test_of_several_the_one_that_was_asked_for_counts_then_one_without_shift(
+    tmp_path: Path, done: Path
+) -> None:
+    followed = TINY | {"evaluation.shift_images": 10}
+    run(directory=tmp_path / "a", **followed)
+    shutil.copytree(done / "mine" / "first", tmp_path / "b")  # scored after every task
+    run(directory=tmp_path / "c", **TINY, **{"evaluation.every": "end"})
+    os.utime(tmp_path / "a" / "records.jsonl")  # the newest
+
+    def found(settings: dict) -> str:
+        run = Finished(tmp_path).find(resolve(settings))
+        assert run is not None
+        return run.path.name
+
+    assert found(TINY) == "b"
+    assert found(TINY | {"evaluation.every": "end"}) == "c"
+    assert found(followed) == "a"
+    shutil.rmtree(tmp_path / "b")
+    assert found(TINY) == "c"
+
+
+def test_of_equal_runs_the_newest_counts(tmp_path: Path, done: Path) -> None:
+    for name, seconds in (("a", 100), ("b", 300), ("c", 200)):
+        copy = shutil.copytree(done / "mine" / "first", tmp_path / name)
+        os.utime(copy / "records.jsonl", (seconds, seconds))
+    found = Finished(tmp_path).find(resolve(TINY))
+    assert found is not None
+    assert found.path.name == "b"
+
+
+@pytest.fixture
+def own_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A class of the user's, in a module that leaves a mark when it is imported."""
+    place = tmp_path / "modules"
+    place.mkdir()
+    (place / "my_method.py").write_text(
+        "from deepccg.methods import SGD\n\nclass Mine(SGD):\n    pass\n"
+    )
+    monkeypatch.syspath_prepend(place)
+    yield "my_method:Mine"
+    sys.modules.pop("my_method", None)
+
+
+def test_runs_of_a_class_that_was_asked_for_are_found(tmp_path: Path, own_method: str) -> None:
+    settings = TINY | {"method": own_method}
+    run(directory=tmp_path / "runs" / "own", **settings)
+    found = Finished(tmp_path / "runs", {own_method}).find(resolve(settings))
+    assert found is not None
+    assert found.path.name == "own"
+
+
+def test_a_directory_cannot_have_a_class_imported(tmp_path: Path, own_method: str) -> None:
+    run(directory=tmp_path / "runs" / "own", **TINY | {"method": own_method})
+    del sys.modules["my_method"]
+    assert Finished(tmp_path / "runs", {"er"}).find(resolve(TINY)) is None
+    assert "my_method" not in sys.modules

@@ -127,6 +127,21 @@ def test_an_image_that_is_there_twice_counts_once(tmp_path: Path, write_parts) -
         load(data_dir, tmp_path / "cache", test_per_class=4)
 
 
+def test_a_place_without_it_is_told_with_where_it_was_looked_for(tmp_path: Path) -> None:
+    data = tmp_path / "DATA"
+    (data / "cifar10").mkdir(parents=True)
+    (data / "cifar10" / "train-00000.parquet").write_bytes(b"of another data set")
+    with pytest.raises(InputError, match="there is no mini-imagenet in ") as refused:
+        load_dataset("mini-imagenet", data_dir=data, cache_dir=tmp_path / "cache")
+    told = str(refused.value)
+    for place in (data, data / "mini-imagenet", data / "data", data / "mini-imagenet" / "data"):
+        assert f"{place}," in told or f"{place} " in told
+    assert not (tmp_path / "cache").exists()
+    (data / "mini-imagenet").mkdir()
+    with pytest.raises(InputError, match=f"no class folders in {data / 'mini-imagenet'}"):
+        load_dataset("mini-imagenet", data_dir=data, cache_dir=tmp_path / "cache")
+
+
 def test_too_few_images_and_too_few_classes_are_said(tmp_path: Path, write_parts) -> None:
     data_dir = write_parts(tmp_path / "data", {"train": ROWS[:-2]})
     with pytest.raises(InputError, match="class 'n03' has 5 different images"):

@@ -186,3 +186,43 @@ def test_what_cannot_be_searched_is_refused_before_any_run(axes, options, messag
 
     with pytest.raises(InputError, match=message):
         tune(QUESTION, axes, never, seeds=[0], **options)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"evaluation.validation": 0.5}, "evaluation.validation .*: use --validation"),
+        ({"evaluation.images": 5}, "evaluation.images .*: a search scores its runs"),
+        ({"evaluation": {"images": 5}}, "evaluation cannot be fixed"),
+        ({"preset": "paper"}, "preset cannot be fixed .*name the fields"),
+        ({"seed": 3}, "seed .*: use --seeds"),
+        ({"method": "er"}, "method .*: use --method"),
+        ({"stream": "shifting-window"}, "stream .*: use --stream"),
+        ({"stream.kind": "joint"}, "use --stream disjoint --set stream.joint=tasks"),
+        ({"scenario": "tusk"}, "scenario should be"),
+    ],
+)
+def test_what_a_preset_could_not_tell_is_refused_before_any_run(settings, message: str) -> None:
+    def never(jobs: list[Job]) -> list[Outcome]:
+        raise AssertionError(jobs)
+
+    with pytest.raises(InputError, match=message):
+        tune(QUESTION | settings, [Choice("method.lr", (0.1,))], never, seeds=[0])
+
+
+def test_the_preset_makes_the_runs_that_were_searched(tmp_path: Path) -> None:
+    """But for what is scored, and on what."""
+    searched: list[Job] = []
+
+    def watching(jobs: list[Job]) -> list[Outcome]:
+        searched.extend(jobs)
+        return [Outcome(job, tmp_path, "failed", "not begun") for job in jobs]
+
+    settings = QUESTION | {"stream.joint": "tasks", "memory": 7, "network": {"kind": "mlp"}}
+    point = Choice("method.lr", (0.3,))
+    tune(settings, [point], watching, seeds=[0])
+    path = tmp_path / "mine.toml"
+    path.write_text(preset_text([Tuned(settings, (tried(0.3, 0.5),))], "deepccg tune"))
+    found = resolve({"preset": str(path), "method": "sgd", "dataset": "digits"})
+    apart = {"evaluation", "preset"}
+    assert found.model_dump(exclude=apart) == searched[0].config.model_dump(exclude=apart)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from deepccg.cli.options import OpenOption
+from deepccg.cli.options import OpenOption, check_out
 
 ABOUT = {
     "deepccg": "The classifier is derived from the memory after every step: means and regions are "
@@ -34,6 +34,7 @@ def demo(
     from deepccg.records import write_atomically
     from deepccg.report import Panel, demo_page, method_name
 
+    check_out(out)
     shown = film(seed)
     panels = [
         Panel(method_name(name), ABOUT[name], reel.positions, reel.surfaces, reel.accuracy)

@@ -44,3 +44,11 @@ def check_data_dir(data_dir: Path | None) -> None:
 
     if data_dir is not None and not data_dir.is_dir():
         raise InputError(f"--data-dir {data_dir} is not a directory")
+
+
+def check_out(out: Path) -> None:
+    """Refuse a directory where a file is to be written, before anything is done for it."""
+    from deepccg.core import InputError
+
+    if out.is_dir():
+        raise InputError(f"{out} is a directory: give --out the name of a file")

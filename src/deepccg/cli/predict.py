@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich import box
@@ -12,6 +12,9 @@ from rich.text import Text
 
 from deepccg.cli.options import CLASS_HELP
 from deepccg.cli.options import names as listed
+
+if TYPE_CHECKING:
+    from deepccg.experiment import TrainedRun
 
 CHUNK = 500  # images classified at once
 
@@ -33,10 +36,9 @@ def predict(
     import torch
 
     from deepccg.core import InputError, Task
-    from deepccg.experiment import learner_class, load_run
     from deepccg.streams import image_files, read_images
 
-    trained = load_run(run, learner=learner_class(method) if method else None)
+    trained = _load(run, method)
     if len(trained.shape) != 3:
         raise InputError(f"{run} was trained on vectors: it cannot label image files")
     files = [folder] if folder.is_file() else image_files(folder)
@@ -70,3 +72,17 @@ def predict(
         text = ", ".join(f"{name} {p:.2f}" for name, p in best)
         table.add_row(Text(each["image"]), Text(each["label"]), Text(text))
     Console().print(table)
+
+
+def _load(run: Path, method: str | None) -> "TrainedRun":
+    """The run; ``method`` is for a class of the user's own, which a directory cannot name."""
+    from deepccg.core import InputError
+    from deepccg.experiment import learner_class, load_run
+    from deepccg.experiment.recorded import ClassNeeded
+
+    try:
+        return load_run(run, learner=learner_class(method) if method else None)
+    except ClassNeeded as error:
+        raise InputError(
+            f"{run} was run with {error.method}: if you trust it, add --method {error.method}"
+        ) from None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deepccg.cli.options import OpenOption
+from deepccg.cli.options import OpenOption, check_out
 
 if TYPE_CHECKING:
     from deepccg.records import RunDirectory
@@ -39,15 +39,17 @@ def report(
 
     **Example:** `deepccg report runs/ --open`
     """
+    from deepccg.cli.completing import completed
     from deepccg.core import InputError
     from deepccg.records import find_runs, write_atomically
     from deepccg.report import export_report, grouped, report_page
 
+    check_out(out)
     found, left_out = _read(find_runs(runs))
     if not found:
         reason = f" ({left_out[0]})" if left_out else ""
         raise InputError(f"there is no finished run in {', '.join(map(str, runs))}{reason}")
-    settings = grouped(found)
+    settings = grouped(map(completed, found))
     about = {row.key: _about(row, memory_images > 0) for each in settings for row in each.rows}
     page = report_page(
         settings, about, title=title, left_out=left_out, images_per_class=memory_images

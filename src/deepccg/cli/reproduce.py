@@ -121,7 +121,7 @@ def _there(asked: "Plan", out: Path) -> "tuple[Runs, list[Job]]":
     from deepccg.reproduce import Finished
     from deepccg.sweep import Job
 
-    finished, runs, missing = Finished(out), {}, {}
+    finished, runs, missing = Finished(out, {v.method for v in asked.variants}), {}, {}
     for variant, column, config in asked.configs():
         run = finished.find(config)
         if run is None:

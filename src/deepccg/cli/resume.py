@@ -1,20 +1,22 @@
 """``deepccg resume``: continue what was interrupted."""
 
+import json
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from deepccg.cli.options import CHECKPOINT_HELP, CLASS_HELP, TRACK_HELP, check_data_dir
-from deepccg.cli.results import print_results, title
+from deepccg.cli.options import CHECKPOINT_HELP, TRACK_HELP, check_data_dir, names
+from deepccg.cli.results import print_recorded, print_results, title
 from deepccg.cli.work import work
 
 if TYPE_CHECKING:
     from deepccg.core import Learner
-    from deepccg.experiment import RunResult
+    from deepccg.experiment import RunConfig, RunResult
+    from deepccg.experiment.recorded import ClassNeeded
     from deepccg.records import RunDirectory
 
 
@@ -23,7 +25,12 @@ def resume(
     data_dir: Annotated[
         Path | None, typer.Option(help="Where the data lies, as in `deepccg run`, or its folder.")
     ] = None,
-    method: Annotated[str | None, typer.Option(help=CLASS_HELP)] = None,
+    method: Annotated[
+        str | None,
+        typer.Option(
+            help="package.module:Class, several with commas: your own learners among the runs."
+        ),
+    ] = None,
     checkpoint_every: Annotated[str | None, typer.Option(help=CHECKPOINT_HELP)] = None,
     track: Annotated[str | None, typer.Option(help=TRACK_HELP)] = None,
     as_json: Annotated[
@@ -33,42 +40,57 @@ def resume(
     """Continue interrupted runs from their last checkpoint to the end, bit for bit.
 
     Of a directory with several runs below it, each that is not finished is continued; all of them
-    are shown.
+    are shown. A directory cannot make this program import code, so learners of your own have to be
+    named; finished runs are shown without.
 
     **Example:** `deepccg resume runs/NAME/seed-0 --data-dir DATA`
     """
     from deepccg.core import InputError, InUse
-    from deepccg.experiment import learner_class
+    from deepccg.experiment import is_finished, learner_class
+    from deepccg.experiment.recorded import ClassNeeded, recorded_config
     from deepccg.records import find_runs
 
     found = find_runs([directory])
     if not found:
         raise InputError(f"{directory} holds no run: no config.toml there or below")
     check_data_dir(data_dir)
-    learner = learner_class(method) if method else None
-    results = []
+    classes = {name: learner_class(name) for name in names(method)}
+    results: list[RunResult] = []
+    read_back: list[tuple[RunConfig, RunDirectory]] = []
+    waiting: list[ClassNeeded] = []
     for run in found:
         try:
-            results.append(_resume_one(run, data_dir, learner, checkpoint_every, track))
+            results.append(_resume_one(run, data_dir, classes, checkpoint_every, track))
+        except ClassNeeded as error:
+            config = recorded_config(run)
+            if is_finished(config, run):
+                read_back.append((config, run))
+            else:
+                waiting.append(error)
         except InUse as error:
             if len(found) == 1:
                 raise
             warnings.warn(str(error), stacklevel=1)  # the others are not in use
     for table in _tables(results):
         print_results(table, as_json)
+    _print_read_back(read_back, as_json)
+    if waiting:
+        _ask_for_classes(waiting)
 
 
 def _resume_one(
     target: "RunDirectory",
     data_dir: Path | None,
-    learner: "type[Learner] | None",
+    classes: "Mapping[str, type[Learner]]",
     checkpoint_every: str | None,
     track: str | None,
 ) -> "RunResult":
     from deepccg.experiment import recorded
     from deepccg.experiment import resume as resume_one
+    from deepccg.experiment.recorded import recorded_config
 
-    config, learner = recorded(target, learner)
+    named = classes.get(recorded_config(target).method.name)
+    config, learner = recorded(target, named)
     return work(
         config,
         target.path,
@@ -96,3 +118,47 @@ def _tables(results: "Iterable[RunResult]") -> "Iterable[list[list[RunResult]]]"
     for _, together in groupby(sorted(results, key=table), key=table):
         ordered = sorted(together, key=lambda result: (row(result), result.config.seed))
         yield [list(seeds) for _, seeds in groupby(ordered, key=row)]
+
+
+def _ask_for_classes(waiting: "list[ClassNeeded]") -> NoReturn:
+    from deepccg.core import InputError
+
+    runs = ", ".join(str(each.directory) for each in waiting)
+    wanted = ",".join(dict.fromkeys(each.method for each in waiting))
+    raise InputError(
+        f"not continued: {runs}, run with {wanted}: if you trust that code, add --method {wanted}"
+    )
+
+
+def _print_read_back(runs: "list[tuple[RunConfig, RunDirectory]]", as_json: bool) -> None:
+    """Finished runs from their records alone: what their learners hold cannot be told."""
+    if not as_json:
+        print_recorded(runs)
+        return
+    for _, seeds in groupby(runs, key=lambda run: (run[1].path.parent, run[0].name())):
+        typer.echo(json.dumps(_summary(list(seeds)), indent=2, allow_nan=False))
+
+
+def _summary(runs: "list[tuple[RunConfig, RunDirectory]]") -> dict[str, Any]:
+    """As of runs that are loaded; these differ in their seed."""
+    from deepccg.records import read_json_object
+    from deepccg.report import result_row, summary_json
+
+    config = runs[0][0]
+    by_seed = {each.seed: run for each, run in runs}
+    scores = {seed: run.evaluations() for seed, run in by_seed.items()}
+    final = scores[config.seed][-1]
+    held_out = config.evaluation.validation is not None
+    summary = summary_json(
+        [result_row(config.method.name, scores)],
+        images=final.images,
+        of_images=final.of_images,
+        source="held-out training images" if held_out else "test images",
+    )
+    summary["results"][0] |= {
+        "config": config.model_dump(mode="json", exclude={"seed"}),
+        "held": None,
+        "audits": {str(seed): read_json_object(run.audit_path) for seed, run in by_seed.items()},
+        "directories": {str(seed): str(run.path) for seed, run in by_seed.items()},
+    }
+    return summary

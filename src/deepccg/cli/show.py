@@ -64,6 +64,8 @@ def data() -> None:
         )
     console = Console()
     console.print(table)
+    for info in available():
+        console.print(f"{info.name}: {info.note}", markup=False, highlight=False)
     console.print(
         "Further: hf:owner/name for an image-classification data set of the Hugging Face hub,\n"
         "or the path of a folder with one folder of images per class.",

@@ -79,22 +79,24 @@ def tune(
     from deepccg.cli.run import assignment
     from deepccg.experiment import learner_class, parse_seeds
     from deepccg.records import write_atomically
-    from deepccg.tune import parse_axis, preset_text, trials_json
+    from deepccg.tune import check_fixed, check_settings, parse_axis, preset_text, trials_json
     from deepccg.tune import tune as search_for
 
     axes = [parse_axis(text, learner_class(method).Config) for text in space]
     run = partial(run_all, out=out, data_dir=data_dir, workers=jobs, engine=engine, address=address)
     fixed = dict(assignment(text) for text in settings or [])
+    check_fixed(fixed)
+    given = {"method.name": method, "dataset": dataset, **fixed}
+    questions = [
+        {**given, "stream.kind": kind, "scenario": asked}
+        for kind, asked in product(names(stream), names(scenario))
+    ]
+    for question in questions:  # all, before the first is searched
+        check_settings(question)
     found = []
-    for kind, asked in product(names(stream), names(scenario)):
-        question = {
-            "method.name": method,
-            "dataset": dataset,
-            "stream.kind": kind,
-            "scenario": asked,
-        }
+    for question in questions:
         tuned = search_for(
-            {**question, **fixed},
+            question,
             axes,
             run,
             seeds=parse_seeds(seeds),

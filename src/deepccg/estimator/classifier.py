@@ -1,5 +1,6 @@
 """A classifier that keeps learning, with scikit-learn's conventions."""
 
+import copy
 import math
 import os
 from collections.abc import Iterator, Mapping
@@ -17,12 +18,13 @@ from deepccg.estimator.available import can_forget, only_if
 from deepccg.estimator.export import export_estimator
 from deepccg.estimator.files import as_arrays, as_tensors, load_estimator, save_estimator
 from deepccg.estimator.forgetting import forget, without_memory
-from deepccg.estimator.inputs import check_inputs, check_labels, check_positive, plain_labels
+from deepccg.estimator.inputs import check_count, check_inputs, check_labels, plain_labels
 from deepccg.estimator.inspection import Inspection
 from deepccg.estimator.labels import IntArray, Labels, LabelTable
-from deepccg.estimator.odds import FloatArray, log_odds, log_softmax
+from deepccg.estimator.odds import FloatArray, check_predicted, log_odds, log_softmax
 from deepccg.estimator.plan import Plan
 from deepccg.estimator.tasks import AnyTask, TaskTable, check_within, labels_of
+from deepccg.estimator.undoing import all_or_nothing
 from deepccg.methods.conditioned import ConditionedLearner
 
 FIT_BATCH, FIT_STEPS = 32, 10  # of ``fit``: most rows per step, fewest steps per pass
@@ -93,7 +95,12 @@ class DeepCCGClassifier(Inspection, ClassifierMixin, BaseEstimator):  # type: ig
 
     def fit(self, X: Any, y: Any) -> Self:  # noqa: N803  (scikit-learn's name)
         """Forget everything and learn ``X``, ``y`` in ``epochs`` shuffled passes."""
-        check_positive("epochs", self.epochs)
+        with all_or_nothing(self):
+            self._fit(X, y)
+        return self
+
+    def _fit(self, X: Any, y: Any) -> None:  # noqa: N803
+        check_count("epochs", self.epochs)
         x = check_inputs(self, X, reset=True)
         labels = check_labels(y, x)
         self._labels = LabelTable.empty().extended(labels)
@@ -108,7 +115,6 @@ class DeepCCGClassifier(Inspection, ClassifierMixin, BaseEstimator):  # type: ig
             order = torch.randperm(len(x), generator=shuffle)
             for rows in self._steps(len(x), min(FIT_BATCH, math.ceil(len(x) / FIT_STEPS))):
                 self.learner_.learn(Batch(x[order[rows]], codes[order[rows]]))
-        return self
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, task: AnyTask = None) -> Self:  # noqa: N803
         """Learn one batch, or further ones of ``batch_size``; new classes need no declaration.
@@ -120,6 +126,11 @@ class DeepCCGClassifier(Inspection, ClassifierMixin, BaseEstimator):  # type: ig
             task: The labels that are possible here, if not all: examples are then compared with
                 these alone, and methods that need to know where a task ends see the labels change.
         """
+        with all_or_nothing(self):
+            self._partial_fit(X, y, classes, task)
+        return self
+
+    def _partial_fit(self, X: Any, y: Any, classes: Any, task: AnyTask) -> None:  # noqa: N803
         first = "learner_" not in vars(self)
         x = check_inputs(self, X, reset=first)
         labels = check_labels(y, x)
@@ -133,11 +144,16 @@ class DeepCCGClassifier(Inspection, ClassifierMixin, BaseEstimator):  # type: ig
         table, codes = table.coded(labels)
         if first:
             self._start(x, declared)
+        else:
+            self._plan.require_unchanged(self)
         self._labels, self.classes_ = table, table.labels
         own_task = self._tasks.task(task, table)
-        for rows in self._steps(len(x), len(x)):
-            self.learner_.learn(Batch(x[rows], torch.from_numpy(codes[rows]), own_task))
-        return self
+        with self.learner_.all_or_nothing():
+            if classes is not None:
+                self.learner_.outputs.declare(range(declared))
+            for rows in self._steps(len(x), len(x)):
+                self.learner_.learn(Batch(x[rows], torch.from_numpy(codes[rows]), own_task))
+        self._tasks.note(own_task)
 
     def predict(self, X: Any, task: AnyTask = None) -> Labels:  # noqa: N803
         """The most probable label of each example, ``[N]``; with a task, of its labels."""
@@ -171,7 +187,9 @@ class DeepCCGClassifier(Inspection, ClassifierMixin, BaseEstimator):  # type: ig
                 that were ever seen goes as well.
         """
         check_is_fitted(self)
-        forget(self, cls, index)
+        self._plan.require_unchanged(self)
+        with all_or_nothing(self):
+            forget(self, cls, index)
         return self
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -228,12 +246,13 @@ class DeepCCGClassifier(Inspection, ClassifierMixin, BaseEstimator):  # type: ig
 
     def _start(self, x: Tensor, declared: int) -> None:
         """A fresh learner for inputs like ``x`` that knows the first ``declared`` codes."""
+        check_count("memory", self.memory, least=0)
         self.__dict__.pop("_watch", None)
         self._tasks = TaskTable()
         self._plan = Plan(
             method=self.method,
             method_params=dict(self.method_params or {}),
-            encoder=self.encoder,
+            encoder=copy.deepcopy(self.encoder),
             encoder_params=dict(self.encoder_params or {}),
             memory=self.memory,
             device=self.device,
@@ -246,7 +265,7 @@ class DeepCCGClassifier(Inspection, ClassifierMixin, BaseEstimator):  # type: ig
 
     def _steps(self, length: int, default: int) -> Iterator[slice]:
         size = default if self.batch_size is None else self.batch_size
-        check_positive("batch_size", size)
+        check_count("batch_size", size)
         for begin in range(0, length, size):
             yield slice(begin, begin + size)
 
@@ -254,8 +273,9 @@ class DeepCCGClassifier(Inspection, ClassifierMixin, BaseEstimator):  # type: ig
         """The learner's logits in the order of ``classes_``, ``[N, K]``; -inf where it has none."""
         check_is_fitted(self)
         x = check_inputs(self, X, reset=False)
-        own_task = self._tasks.known_task(task, self._labels)
+        own_task = self._tasks.task(task, self._labels)
         raw = self.learner_.predict_logits(x, own_task).double().cpu().numpy()
+        check_predicted(raw)
         logits = np.full((len(x), len(self.classes_)), -np.inf)
         columns: IntArray = np.array(self.learner_.columns(own_task), dtype=np.int64)
         logits[:, self._labels.positions()[columns]] = raw

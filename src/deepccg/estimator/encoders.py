@@ -22,6 +22,9 @@ class Adapted(nn.Module):
     A module without a trainable parameter is frozen altogether: it stays in evaluation mode, so
     that dropout and running statistics rest as well.
 
+    Half precision is the module's own affair: its embeddings, and all that is done with them, are
+    single.
+
     Args:
         module: ``[B, ...] -> [B, ...]``.
         shape: The shape of one input.
@@ -32,19 +35,20 @@ class Adapted(nn.Module):
         super().__init__()
         self.module = module
         parameter = next(module.parameters(), None)
+        self.own_dtype = dtype if parameter is None else parameter.dtype
         # Learners read device and precision from the first parameter; this one is always there.
-        self.like = nn.Parameter(
-            torch.empty(0, dtype=dtype if parameter is None else parameter.dtype),
-            requires_grad=False,
-        )
+        precision = torch.promote_types(self.own_dtype, torch.float32)
+        self.like = nn.Parameter(torch.empty(0, dtype=precision), requires_grad=False)
         self.frozen = not any(p.requires_grad for p in module.parameters())
         self.eval()
         self.dim = self._output_size(shape)
 
     def forward(self, x: Tensor) -> Tensor:
         """``[B, ...] -> [B, D]``."""
-        embedding: Tensor = self.module(as_float(x, self.like.dtype)).flatten(1)
-        return embedding
+        embedding = self.module(as_float(x, self.like.dtype).to(self.own_dtype))
+        if not isinstance(embedding, Tensor):
+            raise TypeError(f"it returns a {type(embedding).__name__}, not a tensor")
+        return embedding.flatten(1).to(self.like.dtype)
 
     def train(self, mode: bool = True) -> "Adapted":
         """Training mode, except for a frozen module."""
@@ -55,8 +59,8 @@ class Adapted(nn.Module):
         try:
             with torch.no_grad():
                 return int(self(self.like.new_zeros(1, *shape)).shape[1])
-        except (RuntimeError, ValueError, TypeError, IndexError) as error:
-            reason = str(error).splitlines()[0]
+        except Exception as error:  # noqa: BLE001  (whatever a user's module raises)
+            reason = next(iter(str(error).splitlines()), type(error).__name__)
             raise InputError(
                 f"the encoder cannot embed inputs of shape {list(shape)}: {reason}"
             ) from None

@@ -7,7 +7,6 @@ import os
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ import numpy.typing as npt
 import torch
 
 from deepccg.core import InputError
+from deepccg.estimator.files import target_file
 from deepccg.estimator.inference import Inference
 from deepccg.records import write_atomically
 
@@ -29,11 +29,7 @@ def export_estimator(path: str | os.PathLike[str], estimator: Any, kind: str) ->
     """See ``DeepCCGClassifier.export``."""
     if kind != "onnx":
         raise InputError(f"format is {kind!r}: only 'onnx' can be written")
-    target = Path(path)
-    if not target.parent.is_dir():
-        raise InputError(f"there is no directory {target.parent}")
-    if target.is_dir():
-        raise InputError(f"{target} is a directory: give the name of a file")
+    target = target_file(path)
     _require_extra()
     content = _onnx_bytes(estimator)
     _compare(content, estimator)

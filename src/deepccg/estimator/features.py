@@ -11,6 +11,7 @@ from deepccg.core import InputError
 from deepccg.estimator.odds import FloatArray
 
 _PLAIN = {bool, float, int}
+_PANDAS_MISSING = {"NAType", "NaTType"}  # by name: without River there need be no pandas
 
 
 class FeatureTable:
@@ -42,6 +43,11 @@ class FeatureTable:
         for name in sorted(new, key=_by_name):
             self.slots[name] = len(self.slots)
 
+    def keep(self, count: int) -> None:
+        """Take the slots of all but the first ``count`` features back."""
+        for name in self.names[count:]:
+            del self.slots[name]
+
     def row(self, x: Mapping[Any, Any]) -> FloatArray:
         """The values of ``x`` in their slots: 0 where missing; names without a slot are ignored."""
         values = [0.0] * len(self.slots)
@@ -62,16 +68,16 @@ class FeatureTable:
 
 def present(x: Mapping[Any, Any]) -> Mapping[Any, Any]:
     """The features of ``x`` that have a value, all of them finite numbers."""
-    if set(map(type, x.values())) <= _PLAIN and _is_finite(sum(x.values())):
+    if set(map(type, x.values())) <= _PLAIN and _are_finite(x.values()):
         return x
-    there = {name: value for name, value in x.items() if not _is_missing(value)}
+    there = {name: value for name, value in x.items() if not is_missing(value)}
     for name, value in there.items():
-        if not isinstance(value, numbers.Real | np.bool_):
+        if not isinstance(value, numbers.Real | np.bool_) or isinstance(value, np.timedelta64):
             raise InputError(
                 f"the feature {name!r} is {value!r}: a number is needed; "
                 f"river.preprocessing.OneHotEncoder makes numbers of names"
             )
-        if not _is_finite(value):
+        if not _are_finite([value]):
             raise InputError(f"the feature {name!r} is {value}: it must be finite, or left out")
     return there
 
@@ -83,6 +89,8 @@ def frame_values(frame: Any) -> FloatArray:
         texts = [name for name, kind in frame.dtypes.items() if kind.kind not in "biuf"]
         for row in frame[texts].to_dict("records"):
             present(row)
+        if texts:  # among objects, pandas would leave its own NA and NaT to float()
+            frame = frame.mask(frame.isna())
         values: FloatArray = frame.to_numpy(dtype=np.float64, na_value=np.nan)
     except (TypeError, ValueError) as error:
         raise InputError(f"the data frame holds something that is not a number: {error}") from None
@@ -91,16 +99,18 @@ def frame_values(frame: Any) -> FloatArray:
     return values
 
 
-def _is_missing(value: Any) -> bool:
-    """None and NaN, the only number that differs from itself."""
-    return value is None or (isinstance(value, numbers.Real) and bool(value != value))
+def is_missing(value: Any) -> bool:
+    """None, pandas' NA and NaT, and NaN, the only number that differs from itself."""
+    if value is None or type(value).__name__ in _PANDAS_MISSING:
+        return True
+    return isinstance(value, numbers.Real | np.datetime64) and bool(value != value)
 
 
-def _is_finite(value: Any) -> bool:
-    """Also of whole numbers beyond all floating ones."""
+def _are_finite(values: Iterable[Any]) -> bool:
+    """Also of whole numbers beyond all floating ones, which a sum of integers might cancel."""
     try:
-        return math.isfinite(value)
-    except OverflowError:
+        return math.isfinite(math.fsum(values))
+    except (OverflowError, ValueError):
         return False
 
 

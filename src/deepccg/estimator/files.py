@@ -23,6 +23,10 @@ AnyPath = str | os.PathLike[str]
 
 def save_estimator(path: AnyPath, estimator: Any) -> None:
     """Write what ``load_estimator`` needs; the file appears at once or not at all."""
+    target = target_file(path)
+    state = estimator.learner_.state_dict()
+    if bad := state.not_finite():
+        raise InputError(f"{bad[0]} is not finite, and {path} could not be loaded: it is not saved")
     plan, labels = estimator._plan, estimator._labels
     names = vars(estimator).get("feature_names_in_")
     about = {
@@ -36,13 +40,24 @@ def save_estimator(path: AnyPath, estimator: Any) -> None:
         "input_shape": list(estimator.input_shape_),
         "n_features_in": int(estimator.n_features_in_),
         "feature_names": None if names is None else names.tolist(),
+        "frozen": _frozen(estimator.learner_.network) if plan.encoder_is_own else [],
     }
     try:
-        save_checkpoint(Path(path), estimator.learner_.state_dict(), about)
+        save_checkpoint(target, state, about)
     except (TypeError, ValueError) as error:
         raise InputError(
             f"a parameter or label cannot be written as JSON ({error}): use numbers and strings"
         ) from None
+
+
+def target_file(path: AnyPath) -> Path:
+    """Where a file can be written."""
+    target = Path(path)
+    if not target.parent.is_dir():
+        raise InputError(f"there is no directory {target.parent}")
+    if target.is_dir():
+        raise InputError(f"{target} is a directory: give the name of a file")
+    return target
 
 
 def load_estimator(
@@ -92,6 +107,8 @@ def _restore(empty: Any, state: State, about: Mapping[str, Any], given: Mapping[
     empty.set_params(**{**about["params"], **given})
     lists = {"shape": tuple(about["plan"]["shape"]), "classes": tuple(about["plan"]["classes"])}
     plan = Plan(**{**about["plan"], **lists, **given})
+    if plan.encoder_is_own:
+        plan = plan.with_frozen(about.get("frozen"))
     learner = plan.build()
     learner.load_state_dict(state)
     labels = np.array(about["labels"], dtype=np.dtype(about["label_type"]))
@@ -106,6 +123,12 @@ def _restore(empty: Any, state: State, about: Mapping[str, Any], given: Mapping[
     if about["feature_names"] is not None:
         empty.feature_names_in_ = np.array(about["feature_names"], dtype=object)
     empty.learner_ = learner
+
+
+def _frozen(network: nn.Module) -> list[str]:
+    """Parameters of an own encoder that do not learn, by the module's names for them."""
+    module = network.get_submodule("module")
+    return [name for name, p in module.named_parameters() if not p.requires_grad]
 
 
 def _plain_params(params: Mapping[str, Any]) -> dict[str, Any]:

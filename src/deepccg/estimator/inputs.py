@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from sklearn.utils import assert_all_finite
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import (
     check_array,
@@ -16,7 +15,7 @@ from sklearn.utils.validation import (
 from torch import Tensor
 
 from deepccg.core import InputError
-from deepccg.estimator.labels import Labels
+from deepccg.estimator.labels import Labels, check_usable, gathered, of_one_kind, signed
 
 _VECTORS = (np.float64, np.float32)  # other types become the first
 _IMAGES = (np.float32, np.uint8)
@@ -54,25 +53,20 @@ def check_labels(y: Any, x: Tensor) -> Labels:
         return np.asarray(y)
     if y is None:
         raise InputError("learning requires y to be passed, but the target y is None")
-    array = plain_labels(column_or_1d(y, warn=True))
+    listed = gathered(y) if isinstance(y, list | tuple) else y  # before NumPy writes out members
+    array = plain_labels(column_or_1d(listed, warn=True))
     check_consistent_length(x, array)
     check_classification_targets(array)
     return array
 
 
 def plain_labels(values: Any) -> Labels:
-    """Labels ``[K]`` as an array of numbers or of names; missing ones are refused."""
-    array: Labels = np.atleast_1d(np.asarray(values))
-    if array.dtype != object:
-        assert_all_finite(array, input_name="y")
-        return array
-    kinds = {isinstance(value, str) for value in array}
-    # Only NaN differs from itself.
-    if any(value is None or value != value for value in array):
-        raise InputError("y contains NaN or None: every example needs a label")
-    if len(kinds) > 1:
-        raise InputError("numbers and names cannot be mixed as labels")
-    return array if True in kinds else np.array(array.tolist())
+    """Labels ``[K]``, one or several, as an array of numbers or of names; all else is refused."""
+    array = gathered(values)
+    if array.ndim == 1 and array.dtype.kind in "OT":
+        array = of_one_kind(array.astype(object))
+    check_usable(array)
+    return signed(array)
 
 
 def check_slots(index: Any, size: int) -> list[int]:
@@ -83,10 +77,10 @@ def check_slots(index: Any, size: int) -> list[int]:
     return [int(row) for row in rows]
 
 
-def check_positive(name: str, value: Any) -> None:
+def check_count(name: str, value: Any, least: int = 1) -> None:
     """Refuse what is no number of things."""
-    if not isinstance(value, int | np.integer) or value < 1:
-        raise InputError(f"{name} is {value!r}: it must be a whole number from 1 up")
+    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
+        raise InputError(f"{name} is {value!r}: it must be a whole number from {least} up")
 
 
 def _is_plain(estimator: Any, x: Any) -> bool:

@@ -1,17 +1,21 @@
 """Labels of any type as integer codes that never move, and back."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from deepccg.core import InputError
+from deepccg.estimator.features import is_missing
 
 Labels = npt.NDArray[np.generic]
 IntArray = npt.NDArray[np.int64]
 
 _NUMBERS = "biuf"
+_LIMIT = 2**63  # of int64
+_MISSING = "y contains NaN or None: every example needs a label"
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,7 @@ class LabelTable:
 
     def coded(self, values: Labels) -> tuple["LabelTable", IntArray]:
         """``extended``, and the code of each of ``values`` under it, ``[N]``."""
+        values = signed(values)
         places = self._places(values)
         if places is not None:
             return self, self.codes[places]
@@ -69,6 +74,7 @@ class LabelTable:
 
     def encode(self, values: Labels) -> IntArray:
         """The code of each label; one that is not known is an ``InputError``."""
+        values = signed(values)
         places = self._places(values)
         if places is None:
             self._check_kind(values)
@@ -114,4 +120,88 @@ class LabelTable:
 
     def _is_of_other_kind(self, values: Labels) -> bool:
         """NumPy would turn numbers into strings to sort both together."""
-        return (values.dtype.kind in _NUMBERS) != (self.labels.dtype.kind in _NUMBERS)
+        differ = (values.dtype.kind in _NUMBERS) != (self.labels.dtype.kind in _NUMBERS)
+        return differ and len(self) > 0
+
+
+def gathered(values: Any) -> Labels:
+    """One label or several, in whatever holds them, as an array; of objects where NumPy guesses."""
+    if isinstance(values, str | bytes):
+        values = [values]
+    elif isinstance(values, Iterable) and not hasattr(values, "__array__"):
+        # The order of a set changes from run to run.
+        unordered = isinstance(values, set | frozenset)
+        values = sorted(values, key=repr) if unordered else list(values)
+    if isinstance(values, list) and _has_unusual_names(values):
+        return _objects(values)
+    try:
+        return np.atleast_1d(np.asarray(values))
+    except ValueError:  # some are lists themselves
+        return _objects(values)
+
+
+def of_one_kind(objects: Labels) -> Labels:
+    """Objects ``[K]`` as names or, where NumPy can, as numbers; missing ones are refused."""
+    if any(map(is_missing, objects)):
+        raise InputError(_MISSING)
+    kinds = {isinstance(value, str) for value in objects}
+    if len(kinds) > 1:
+        raise InputError("numbers and names cannot be mixed as labels")
+    if True not in kinds:
+        return gathered(objects.tolist())
+    if set(map(type, objects)) == {str}:
+        return objects
+    return np.array([str.__str__(value) for value in objects])
+
+
+def check_usable(labels: Labels) -> None:
+    """Refuse what is neither a name, a truth value nor a whole number that int64 can hold."""
+    if labels.ndim == 1 and labels.dtype.kind in "biU":
+        return
+    if labels.dtype.kind == "f" and np.isnan(labels.astype(np.float64)).any():
+        raise InputError(_MISSING)
+    usable = _usable(labels) if labels.ndim == 1 else np.zeros(len(labels), dtype=bool)
+    if not usable.all():
+        first = labels[~usable].tolist()[0]
+        raise InputError(  # scikit-learn demands the first words
+            f"Unknown label type: {first!r} is neither a name, a truth value nor a whole number "
+            f"that int64 holds"
+        )
+
+
+def signed(labels: Labels) -> Labels:
+    """As int64 what is uint64: beside other numbers NumPy would make it floating."""
+    if labels.dtype != np.uint64:
+        return labels
+    check_usable(labels)
+    return labels.astype(np.int64)
+
+
+def _has_unusual_names(values: list[Any]) -> bool:
+    """NumPy cuts members of an ``Enum`` of names short, and writes out numbers beside names."""
+    kinds = set(map(type, values))
+    return kinds != {str} and any(issubclass(kind, str) for kind in kinds)
+
+
+def _objects(values: Sequence[Any]) -> Labels:
+    return np.fromiter(values, dtype=object, count=len(values))
+
+
+def _usable(labels: Labels) -> npt.NDArray[np.bool_]:
+    """Which of ``labels [K]`` can be a label, ``[K]``."""
+    kind = labels.dtype.kind
+    if kind == "f":
+        numbers = labels.astype(np.float64)
+        return np.asarray((numbers == np.floor(numbers)) & (np.abs(numbers) < _LIMIT))
+    if kind == "u":
+        return np.asarray(labels.astype(np.uint64) < _LIMIT)
+    if kind == "O":
+        return np.array([_is_plain(value) for value in labels], dtype=bool)
+    return np.full(len(labels), kind in "biU")
+
+
+def _is_plain(value: Any) -> bool:
+    """A name, or a number that NumPy left an object because of others."""
+    if isinstance(value, int | float | np.integer):
+        return bool(-_LIMIT <= value < _LIMIT and value % 1 == 0)
+    return isinstance(value, str)

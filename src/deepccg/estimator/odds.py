@@ -3,9 +3,21 @@
 import numpy as np
 import numpy.typing as npt
 
+from deepccg.core import InputError
+
 FloatArray = npt.NDArray[np.float64]
 
 CERTAIN = 1e9  # log odds of what is impossible or certain, so that they are finite
+
+
+def check_predicted(logits: FloatArray) -> None:
+    """Refuse inputs on which the encoder or the classifier has overflown."""
+    rows = np.isnan(logits.max(axis=1, initial=-np.inf))
+    if rows.any():
+        raise InputError(
+            f"the outputs for row {rows.argmax()} of X are not numbers: its values are too large "
+            f"for this encoder; scale the inputs"
+        )
 
 
 def log_softmax(logits: FloatArray) -> FloatArray:

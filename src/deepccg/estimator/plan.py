@@ -1,7 +1,8 @@
 """Everything needed to make a learner anew: for fitting, unpickling, loading and forgetting."""
 
+import copy
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,13 +49,56 @@ class Plan:
         fields = validated(chosen.Config, self.method_params, "method_params")
         dtype = torch.float64 if self.double else torch.float32
         network = build_encoder(self.encoder, self.encoder_params, self.shape, dtype, self.seed)
-        network = network.to(self.device)
-        return chosen(network, fields, memory=self.memory, classes=self.classes, seed=self.seed)
+        return chosen(
+            _moved(network, self.device),
+            fields,
+            memory=self.memory,
+            classes=self.classes,
+            seed=self.seed,
+        )
+
+    @property
+    def encoder_is_own(self) -> bool:
+        """Whether the encoder is a module of the user's."""
+        return isinstance(self.encoder, nn.Module)
+
+    def with_frozen(self, names: Container[str] | None) -> "Plan":
+        """With a copy of the user's module in which just these parameters do not learn.
+
+        ``None``, from a file that does not tell, leaves it to the module.
+        """
+        module = copy.deepcopy(self.encoder)
+        if names is not None and isinstance(module, nn.Module):
+            for name, parameter in module.named_parameters():
+                parameter.requires_grad_(name not in names)
+        return dataclasses.replace(self, encoder=module)
+
+    def require_unchanged(self, estimator: Any) -> None:
+        """Refuse parameters that were set after learning began, which would change nothing."""
+        for name in ("method", "method_params", "encoder", "encoder_params", "memory", "device"):
+            then, now = getattr(self, name), getattr(estimator, name)
+            if isinstance(then, Mapping):
+                now = dict(now or {})
+            if isinstance(now, nn.Module) and isinstance(then, nn.Module):
+                continue  # it was copied
+            if now != then:
+                raise InputError(
+                    f"{name} is {now!r} since learning began with {then!r}: set it back, "
+                    f"or begin anew with fit"
+                )
 
     def renumbered(self, new_code: Mapping[int, int]) -> "Plan":
         """With new codes, without classes that get none."""
         kept = sorted(new_code[code] for code in self.classes if code in new_code)
         return dataclasses.replace(self, classes=tuple(kept))
+
+
+def _moved(network: nn.Module, device: str) -> nn.Module:
+    try:
+        return network.to(device)
+    except (AssertionError, RuntimeError, TypeError) as error:  # PyTorch has one for each reason
+        reason = str(error).splitlines()[0]
+        raise InputError(f"device is {device!r}, which PyTorch cannot use: {reason}") from None
 
 
 def learner_class(method: Any) -> type[NetworkLearner[Any]]:

@@ -1,6 +1,7 @@
 """The same classifier with River's conventions: one dictionary at a time."""
 
 from collections.abc import Container, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import pairwise
 from typing import Any
 
@@ -8,11 +9,13 @@ import numpy as np
 from torch import nn
 
 from deepccg.core import InputError
+from deepccg.estimator.available import can_forget, only_if
 from deepccg.estimator.classifier import DeepCCGClassifier
 from deepccg.estimator.features import FeatureTable, frame_values, present
-from deepccg.estimator.inputs import check_positive, plain_labels
+from deepccg.estimator.inputs import check_count, plain_labels
 from deepccg.estimator.labels import Labels, LabelTable
 from deepccg.estimator.odds import FloatArray
+from deepccg.estimator.undoing import all_or_nothing
 from deepccg.estimator.widening import widen
 
 try:
@@ -33,7 +36,8 @@ class RiverClassifier(base.MiniBatchClassifier):
 
     A feature that is missing, ``None`` or NaN counts as 0, the mean of a standardised one. One
     that is new gets an input of its own, which changes no prediction until something is learned of
-    it; in a prediction it is ignored. Values that are not numbers are refused.
+    it; in a prediction it is ignored. Values that are not numbers are refused, and a call that
+    raises changes nothing.
 
     Args:
         method: The engine, a name of ``deepccg.METHODS``.
@@ -102,30 +106,50 @@ class RiverClassifier(base.MiniBatchClassifier):
 
     def rows(self, X: Any) -> FloatArray:  # noqa: N803  (scikit-learn's name)
         """Dictionaries, or a data frame, as the array ``[N, F]`` that ``classifier`` takes."""
+        if not self._has_learned():
+            raise InputError("nothing was learned yet: there are no inputs to put values into")
         if isinstance(X, pd.DataFrame):
             rows = self._table.rows(frame_values(X), X.columns)
         else:
-            rows = np.array([self._table.row(present(x)) for x in X])
+            each = [self._table.row(present(x)) for x in X]
+            rows = np.array(each).reshape(len(each), len(self._table))
         return _of_width(rows, self.classifier.n_features_in_)
 
     def learn_one(self, x: dict[Any, Any], y: Any) -> None:
         """Learn one example, or keep it until there are ``batch_size`` of them."""
-        check_positive("batch_size", self.batch_size)
+        check_count("batch_size", self.batch_size)
         there, label = present(x), plain_labels([y])
         self._met().extended(label)  # refuses what cannot be a label beside the others
-        self._meet(there)
-        self._learn(self._table.row(there)[None], label)
+        with self._all_or_nothing():
+            self._meet(there)
+            self._learn(self._table.row(there)[None], label)
 
     def learn_many(self, X: pd.DataFrame, y: pd.Series) -> None:  # noqa: N803
         """Learn the rows as ``learn_one`` would, one after the other."""
-        check_positive("batch_size", self.batch_size)
+        check_count("batch_size", self.batch_size)
         values, labels, names = frame_values(X), plain_labels(y), list(X.columns)
         if len(values) != len(labels):
             raise InputError(f"there are {len(values)} rows and {len(labels)} labels")
         self._met().extended(labels)
-        for rows, new in _emergences(values, names, known=self._table.slots):
-            self._meet(new)
-            self._learn(self._table.rows(values[rows], names), labels[rows])
+        parts = list(_emergences(values, names, known=self._table.slots))
+        with self._all_or_nothing(), self._steps_undone(if_several=len(parts) > 1):
+            for rows, new in parts:
+                self._meet(new)
+                self._learn(self._table.rows(values[rows], names), labels[rows])
+
+    @only_if(can_forget)
+    def forget(self, cls: Any) -> None:
+        """Remove a label, or several, learned or waiting, as if no example had come with it.
+
+        ``classifier.forget``, which this calls, knows nothing of examples that wait.
+        """
+        gone = plain_labels(cls)
+        self._met().encode(gone)  # refuses those that never came
+        if self._knows_labels():
+            learned = gone[np.isin(gone, self.classifier.classes_)]
+            if len(learned):
+                self.classifier.forget(cls=learned)
+        self._waiting = [(row, label) for row, label in self._waiting if label not in gone]
 
     def predict_proba_one(self, x: dict[Any, Any], **kwargs: Any) -> dict[Any, float]:
         """The probability of every label met so far; before the first, an empty dictionary."""
@@ -154,14 +178,36 @@ class RiverClassifier(base.MiniBatchClassifier):
 
     def _learn(self, rows: FloatArray, labels: Labels) -> None:
         """Take the steps for which there are examples enough; the others wait."""
-        self._waiting += zip(rows, labels, strict=True)
-        ready = len(self._waiting) // self.batch_size * self.batch_size
-        if not ready:
-            return
-        going, self._waiting = self._waiting[:ready], self._waiting[ready:]
+        # Copies: a view would keep all of ``rows``, whatever is forgotten of it.
+        new = [(row.copy(), label) for row, label in zip(rows, labels, strict=True)]
+        examples = [*self._waiting, *new]
+        ready = len(examples) // self.batch_size * self.batch_size
+        if ready:
+            self._step(examples[:ready])
+        self._waiting = examples[ready:]
+
+    def _step(self, going: list[tuple[FloatArray, Any]]) -> None:
         width = self.classifier.n_features_in_ if self._has_learned() else max(len(self._table), 1)
         x = np.concatenate([_of_width(row[None], width) for row, _ in going])
         self.classifier.partial_fit(x, np.array([label for _, label in going]))
+
+    @contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        """What fails within leaves inputs, features and waiting examples as they were."""
+        waiting, features = self._waiting, len(self._table)
+        try:
+            with all_or_nothing(self.classifier):
+                yield
+        except BaseException:
+            self._waiting = waiting
+            self._table.keep(features)
+            raise
+
+    def _steps_undone(self, *, if_several: bool) -> AbstractContextManager[None]:
+        """What fails within is unlearned; one call of ``partial_fit`` sees to that by itself."""
+        if not (if_several and self._has_learned()):
+            return nullcontext()
+        return self.classifier.learner_.all_or_nothing()
 
     def _met(self) -> LabelTable:
         """The labels learned, and those that wait."""
@@ -173,12 +219,18 @@ class RiverClassifier(base.MiniBatchClassifier):
     def _has_learned(self) -> bool:
         return "learner_" in vars(self.classifier)
 
+    def _knows_labels(self) -> bool:
+        """Whether it has learned some, and not forgotten them all."""
+        return self._has_learned() and len(self.classifier.classes_) > 0
+
     def _probabilities(self, X: Any) -> tuple[list[Any], FloatArray]:  # noqa: N803
         """The labels met so far, and their probabilities ``[N, K]``: 0 for one that waits."""
         labels = self._met().labels
-        if not self._has_learned():
+        if not self._knows_labels():
             return labels.tolist(), np.full((len(X), len(labels)), 1 / max(len(labels), 1))
         probability = np.zeros((len(X), len(labels)))
+        if len(X) == 0:
+            return labels.tolist(), probability
         known = np.searchsorted(labels, self.classifier.classes_)
         probability[:, known] = self.classifier.predict_proba(self.rows(X))
         return labels.tolist(), probability

@@ -1,6 +1,6 @@
 """Tasks as users name them: by the labels that are possible."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,8 @@ AnyTask = Sequence[Any] | None
 
 def labels_of(task: Sequence[Any]) -> Labels:
     """The labels a task allows."""
+    if isinstance(task, str) or not isinstance(task, Iterable):
+        raise InputError(f"task is {task!r}: list the labels that are possible, [{task!r}, ...]")
     return plain_labels(list(task))
 
 
@@ -30,15 +32,13 @@ class TaskTable:
     def __init__(self) -> None:
         self.tasks: list[tuple[int, ...]] = []  # each task's codes, sorted
 
-    def task(self, task: AnyTask, labels: LabelTable) -> Task | None:
-        """The task under the learner's codes; it is noted if it is new."""
-        found = self.known_task(task, labels)
-        if found is not None and found.id == len(self.tasks):
-            self.tasks.append(found.classes)
-        return found
+    def note(self, task: Task | None) -> None:
+        """Know the task by its number from now on."""
+        if task is not None and task.id == len(self.tasks):
+            self.tasks.append(task.classes)
 
-    def known_task(self, task: AnyTask, labels: LabelTable) -> Task | None:
-        """The task under the learner's codes; nothing is noted."""
+    def task(self, task: AnyTask, labels: LabelTable) -> Task | None:
+        """The task under the learner's codes; a new one has the next number."""
         if task is None:
             return None
         codes = tuple(sorted(set(labels.encode(labels_of(task)).tolist())))

@@ -1,8 +1,11 @@
 """From settings to a complete configuration, and from that to stream, test set and learner."""
 
+import contextlib
 import importlib
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -57,7 +60,11 @@ class Material:
 
 
 def learner_class(name: str) -> type[Learner]:
-    """The class behind a method's name: one of ``METHODS``, or ``package.module:Class``."""
+    """The class behind a method's name: one of ``METHODS``, or ``package.module:Class``.
+
+    The second imports code, also from the working directory: it is for names that the user gave,
+    never for those that stand in a file.
+    """
     if name in METHODS:
         return METHODS[name]
     module_name, colon, class_name = name.partition(":")
@@ -65,6 +72,7 @@ def learner_class(name: str) -> type[Learner]:
         raise InputError(
             f"unknown method {name!r}: choose one of {', '.join(METHODS)}, or package.module:Class"
         )
+    _find_modules_here()
     try:
         found = importlib.import_module(module_name)
         for part in class_name.split("."):
@@ -74,6 +82,17 @@ def learner_class(name: str) -> type[Learner]:
     if not (isinstance(found, type) and issubclass(found, Learner)):
         raise InputError(f"{name} is not a subclass of deepccg.Learner")
     return found
+
+
+def _find_modules_here() -> None:
+    """As with ``python -m``; the path of an installed program begins with its own directory.
+
+    Worker processes get the path of this one.
+    """
+    with contextlib.suppress(OSError):  # the directory was removed
+        here = str(Path.cwd())
+        if here not in sys.path and "" not in sys.path:
+            sys.path.insert(0, here)
 
 
 def resolve(settings: Mapping[str, Any], learner: type[Learner] | None = None) -> RunConfig:
@@ -112,10 +131,10 @@ def resolve(settings: Mapping[str, Any], learner: type[Learner] | None = None) -
 
 
 def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Dotted keys become tables, and a bare method name ``{"name": ...}``.
+    """Dotted keys become tables, and a bare method name ``{"name": ...}``; so does a stream's.
 
-    >>> nested({"method": "er", "method.lr": 0.2, "seed": 1})
-    {'method': {'name': 'er', 'lr': 0.2}, 'seed': 1}
+    >>> nested({"method": "er", "method.lr": 0.2, "stream": "joint"})
+    {'method': {'name': 'er', 'lr': 0.2}, 'stream': {'joint': 'tasks', 'kind': 'disjoint'}}
     """
     result: dict[str, Any] = {}
     for key, value in settings.items():
@@ -124,11 +143,12 @@ def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
         table = {"name": value} if key == "method" and isinstance(value, str) else value
         if key == "stream" and isinstance(value, str):
             table = {"kind": value}
-        if key == "stream.kind" and value == "joint":
-            key, table = "stream", {"kind": "disjoint", "joint": "tasks"}
         for part in reversed(key.split(".")[1:]):
             table = {part: table}
         result = merged(result, {key.split(".")[0]: table})
+    stream = result.get("stream")
+    if isinstance(stream, Mapping) and stream.get("kind") == "joint":
+        result["stream"] = {"joint": "tasks", **stream, "kind": "disjoint"}
     return result
 
 

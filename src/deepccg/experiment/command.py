@@ -8,6 +8,7 @@ from typing import Any
 from deepccg.core import InputError
 from deepccg.experiment.build import resolve
 from deepccg.experiment.config import RunConfig
+from deepccg.methods import METHODS
 
 _FLAGS = {
     "dataset": "--dataset",
@@ -30,6 +31,8 @@ _ALWAYS = ("dataset", "stream.kind", "scenario", "method.name")
 def run_command(config: RunConfig, seeds: str, data_dir: str | None = None) -> str | None:
     """What to type for a complete configuration; ``None`` if no flags lead to it.
 
+    Nor for a class of the user's own: it would have to be imported, because a record names it.
+
     Only what the presets of this version do not already say is spelled out.
 
     Args:
@@ -37,6 +40,8 @@ def run_command(config: RunConfig, seeds: str, data_dir: str | None = None) -> s
         seeds: As ``--seeds`` takes them.
         data_dir: What to say of where the data lies.
     """
+    if config.method.name not in METHODS:
+        return None
     try:
         # With the fields that methods have got since: their defaults are what was done before.
         config = resolve(config.model_dump(mode="json", exclude_none=True))
@@ -49,7 +54,7 @@ def run_command(config: RunConfig, seeds: str, data_dir: str | None = None) -> s
             given |= {k: v for k, v in wanted.items() if k != "seed" and there.get(k) != v}
         if resolve({**given, "seed": config.seed}) != config:
             return None
-    except InputError:  # a preset file or a class that is not here
+    except InputError:  # a preset file that is not here
         return None
     words = ["deepccg", "run"]
     for name, value in given.items():

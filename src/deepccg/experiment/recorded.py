@@ -10,6 +10,27 @@ from deepccg.records import RunDirectory
 from deepccg.streams import Dataset, available, load_dataset
 
 
+class ClassNeeded(InputError):
+    """A run of a class of the user's own, which was not passed.
+
+    Args:
+        directory: The run.
+        method: The name of the class, as it is recorded.
+    """
+
+    def __init__(self, directory: Path, method: str) -> None:
+        super().__init__(f"{directory} was run with {method}: pass that class as learner")
+        self.directory = directory
+        self.method = method
+
+
+def recorded_config(target: RunDirectory) -> RunConfig:
+    """What a run directory says was run."""
+    if not target.config_path.exists():
+        raise InputError(f"{target.path} is not a run directory: it has no config.toml")
+    return validated(RunConfig, target.config())
+
+
 def recorded(
     target: RunDirectory, learner: type[Learner] | None = None
 ) -> tuple[RunConfig, type[Learner]]:
@@ -17,14 +38,10 @@ def recorded(
 
     A class of the user's own has to be passed: a directory cannot make this import code.
     """
-    if not target.config_path.exists():
-        raise InputError(f"{target.path} is not a run directory: it has no config.toml")
-    config = validated(RunConfig, target.config())
+    config = recorded_config(target)
     chosen = learner or METHODS.get(config.method.name)
     if chosen is None:
-        raise InputError(
-            f"{target.path} was run with {config.method.name}: pass that class as learner"
-        )
+        raise ClassNeeded(target.path, config.method.name)
     return config, chosen
 
 

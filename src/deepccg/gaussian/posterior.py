@@ -166,15 +166,17 @@ def fitted_scale(z: Tensor, y: Tensor, posterior: Posterior) -> Tensor:
     """
     deviation = z - posterior.mean.index_select(0, y)
     scatter = deviation.T @ deviation  # (n - C) W
-    # All scatter as they do around their class means, and as these do around the mean of all.
-    apart = (posterior.mean - z.mean(dim=0)) * posterior.count.sqrt()[:, None]
-    total = torch.addmm(scatter, apart.T, apart)  # (n - 1) T
-    within, whole, far = (torch.linalg.vector_norm(each).item() for each in (scatter, total, z))
+    within, far = (torch.linalg.vector_norm(each).item() for each in (scatter, z))
     counts = posterior.count.tolist()
     # The mean of n equal numbers is rounded by up to n eps: less than that is no spread.
     slip = max(counts) * torch.finfo(z.dtype).eps
     if within <= slip * far * slip * far:  # also where no class has two
         return z.new_ones(())
     within /= len(z) - sum(count > 0 for count in counts)  # |W|_F
-    whole /= len(z) - 1  # |T|_F
-    return z.new_tensor(max(within, SMALLEST_SPREAD * whole)).rsqrt()
+    if within < SMALLEST_SPREAD * far * far / (len(z) - 1):  # or else T is small enough, see below
+        # All scatter as they do around their class means, and as these do around the mean of all.
+        apart = (posterior.mean - z.mean(dim=0)) * posterior.count.sqrt()[:, None]
+        total = torch.addmm(scatter, apart.T, apart)  # (n - 1) T
+        whole = torch.linalg.vector_norm(total).item() / (len(z) - 1)  # |T|_F <= tr T <= that bound
+        within = max(within, SMALLEST_SPREAD * whole)
+    return z.new_tensor(within).rsqrt()

@@ -13,7 +13,7 @@ from deepccg.core import Batch, Diverged, State, StepInfo, Task
 from deepccg.gaussian import log_conditional_marginal_likelihood
 from deepccg.methods.base import NetworkLearner
 from deepccg.methods.conditioned_config import ConditionedConfig
-from deepccg.methods.health import finite
+from deepccg.methods.health import usable
 from deepccg.methods.losses import reduce, reduce_replay
 from deepccg.methods.replay import draw_balanced, draw_uniform, give_back
 from deepccg.methods.selection import Embedded
@@ -109,8 +109,11 @@ class ConditionedLearner(NetworkLearner[ConfigT], Generic[ConfigT, BeliefT]):
         rest = self._slots_needed(mask, over, replay)
         changing = torch.cat([y, y.new_tensor(over)]) if over else y
         fresh, given = self.embed_step(x, replay, rest, changing)
-        if not finite(fresh):
-            raise Diverged(f"embeddings are not finite at step {self.steps + 1}: try a smaller lr")
+        if not usable(fresh):
+            raise Diverged(
+                f"embeddings are too large at step {self.steps + 1}: scale the inputs, "
+                f"or try a smaller lr"
+            )
         classes = torch.cat([y, self.memory.y.index_select(0, replay)])
         belief = self.condition(given.z, self.memory.y.index_select(0, rest), classes)
         if given.error is not None:

@@ -10,15 +10,16 @@ from deepccg.core import InputError
 
 
 def require_finite(x: Tensor, what: str) -> None:
-    """Refuse NaN and infinity."""
-    if x.is_floating_point() and not finite(x):
-        raise InputError(f"{what} has values that are not finite: clean the inputs first")
+    """Refuse NaN, infinity, and numbers whose squares are infinite."""
+    if x.is_floating_point() and not usable(x):
+        raise InputError(f"{what} has values that are not finite, or too large: clean the inputs")
 
 
-def finite(x: Tensor) -> bool:
-    """Whether there is no NaN and no infinity: told by the sum, unless that overflows."""
-    x = x.detach()
-    return math.isfinite(x.sum().item()) or bool(torch.isfinite(x).all())
+def usable(x: Tensor) -> bool:
+    """Whether the squares of all numbers have a finite sum, told in one operation."""
+    flat = x.detach().flatten()
+    flat = flat.to(torch.promote_types(flat.dtype, torch.float32))
+    return math.isfinite(torch.dot(flat, flat).item())
 
 
 @torch.no_grad()

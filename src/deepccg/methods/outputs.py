@@ -30,7 +30,7 @@ class Outputs:
         self._column: dict[int, int] = {}
         self._row: dict[int, int] = {}
         self._task_mask = torch.zeros(1, 0, dtype=torch.bool)
-        self._add_classes(classes)
+        self.declare(classes)
 
     def __len__(self) -> int:
         return len(self.classes)
@@ -60,7 +60,7 @@ class Outputs:
             self._add_task(task)
         self.current = row = OPEN_TASK if batch.task is None else self._row[batch.task.id]
         labels: list[int] = batch.y.tolist()
-        self._add_classes(labels)
+        self.declare(labels)
         columns = [self._column[label] for label in labels]
         seen = self.seen.tolist()
         self.arrival += [column for column in dict.fromkeys(columns) if not seen[column]]
@@ -100,11 +100,12 @@ class Outputs:
 
     def _add_task(self, task: Task) -> None:
         if task.id not in self._row:
-            self._add_classes(task.classes)
+            self.declare(task.classes)
             self.tasks.append((task.id, tuple(self._column[c] for c in task.classes)))
             self._index()
 
-    def _add_classes(self, labels: Sequence[int]) -> None:
+    def declare(self, labels: Sequence[int]) -> None:
+        """Give columns to those of ``labels`` that have none; nothing counts as seen."""
         new = [label for label in dict.fromkeys(labels) if label not in self._column]
         if new:
             self.classes += [int(label) for label in new]

@@ -33,7 +33,7 @@ class ModulePart:
 
     def state(self) -> State:
         """A copy of every parameter and buffer."""
-        tensors = {k: v.detach().clone() for k, v in self.module.state_dict().items()}
+        tensors = {k: v.clone() for k, v in self.module.state_dict().items()}
         return State(tensors, {})
 
     def check(self, state: State) -> None:

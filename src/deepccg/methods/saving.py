@@ -2,6 +2,8 @@
 
 import warnings
 from abc import abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, ClassVar, Generic, TypeVar
 
 import torch
@@ -59,22 +61,31 @@ class SavedLearner(Learner, Generic[ConfigT]):
     def load_state_dict(self, state: State) -> None:
         """See ``Learner``."""
         state = upgraded(state)
-        own = self.parts()
         try:
             wanted = self._matching_parts(state)
         except StateMismatch:
             raise
         except _BROKEN as error:
             raise StateMismatch(f"the state is incomplete: {error!r}") from error
-        before = {name: part.state() for name, part in own.items()}
         try:
-            for name, part in own.items():
-                part.load(wanted[name])
-        except _BROKEN as error:  # what no check foresaw: all is as it was
-            for name, part in own.items():
-                part.load(before[name])
+            with self.all_or_nothing():
+                for name, part in self.parts().items():
+                    part.load(wanted[name])
+        except _BROKEN as error:  # what no check foresaw
             raise StateMismatch(f"the state cannot be loaded: {error!r}") from error
         self.steps = state.meta["steps"]
+
+    @contextmanager
+    def all_or_nothing(self) -> Iterator[None]:
+        """What fails within leaves the learner as it was before."""
+        before, steps = {name: part.state() for name, part in self.parts().items()}, self.steps
+        try:
+            yield
+        except BaseException:
+            for name, part in self.parts().items():
+                part.load(before[name])
+            self.steps = steps
+            raise
 
     def config_dict(self) -> dict[str, Any]:
         """The method's fields as JSON values."""

@@ -73,8 +73,8 @@ def build_network(
     kind = network_kind(config, shape)
     if kind == "resnet18" and not _large(shape):
         raise InputError(
-            f"network.kind=resnet18 needs images of at least {SlimResNet18.SMALLEST_SIDE} pixels "
-            f"a side, this data is {list(shape)}; use --set network.kind=mlp"
+            f"the ResNet needs images of at least {SlimResNet18.SMALLEST_SIDE} pixels a side, this "
+            f"data is {list(shape)}; use network.kind=mlp, or encoder='mlp'"
         )
     _check_size(config, kind, shape)
     if native and (missing := why_not()) is not None:

@@ -1,6 +1,7 @@
 """Run directories, the records in them, and metrics as pure functions of these. No torch here."""
 
 from deepccg.records.checks import RecordError
+from deepccg.records.duplicates import duplicate_rank
 from deepccg.records.files import (
     is_temporary,
     read_json_object,
@@ -69,6 +70,7 @@ __all__ = [
     "class_balanced_accuracy",
     "class_incremental_by_task",
     "dotted",
+    "duplicate_rank",
     "estimate",
     "find_runs",
     "fit_line",

@@ -8,6 +8,7 @@ import numpy as np
 
 from deepccg.records import Estimate, Evaluation, Mode, average_accuracy, estimate
 from deepccg.report.palette import LIGHT, Look
+from deepccg.report.rounding import in_percent
 from deepccg.report.style import (
     INK,
     LINE,
@@ -116,7 +117,7 @@ def _label_ends(axes: "Axes") -> None:
     heights = spread(ends, gap=(high - low) * _LABEL_GAP, lowest=low)
     for line, end, height in zip(lines, ends, heights, strict=True):
         axes.annotate(
-            f"{line.get_label()}  {end:.1f}",
+            f"{line.get_label()}  {in_percent(end / 100)}",
             (1.02, height),
             xycoords=axes.get_yaxis_transform(),
             color=str(line.get_color()),

@@ -18,6 +18,7 @@ from deepccg.report.figures import (
 from deepccg.report.gallery import ClassStrip, Stored, strips
 from deepccg.report.heat_map import heat_map, mean_matrix
 from deepccg.report.names import seeds_text
+from deepccg.report.runs import Run
 from deepccg.report.settings import Row, Setting
 from deepccg.report.sheet import Sheet
 from deepccg.report.sheets import cost_sheet, results_sheet
@@ -139,8 +140,13 @@ def _made(row: Row, about: About) -> Made:
         audits=audits,
         passed=all(value is True for value in known) if known else None,
         environment="; ".join(filter(None, machines)),
-        directories=[str(run.path) for run in row.runs.values()],
+        directories=[place for run in row.runs.values() for place in _places(run)],
     )
+
+
+def _places(run: Run) -> list[str]:
+    """Where it lies, and what was left aside for it."""
+    return [str(run.path), *(f"{other} (the same run again: not counted)" for other in run.others)]
 
 
 def _machine(environment: Mapping[str, object] | None) -> str:

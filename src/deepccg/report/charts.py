@@ -9,6 +9,7 @@ from deepccg.records import Estimate, Mode
 from deepccg.report.accuracy_plot import accuracy_over_time
 from deepccg.report.costs import Point
 from deepccg.report.palette import Look
+from deepccg.report.rounding import in_percent
 from deepccg.report.settings import Row
 from deepccg.report.svg import Drawing, Scale, round_range, tick
 from deepccg.report.tables import percent
@@ -168,7 +169,7 @@ def _draw_number(
     at, half = 100 * number.mean, 100 * (number.standard_error or 0)
     drawing.line(x(at - half), y, x(at + half), y, "error")
     drawing.marker(x(at), y, look, hollow=hollow)
-    drawing.text(max(x(at + half), x(at) + 4) + 5, y + 4, f"{at:.1f}", class_="value")
+    drawing.text(max(x(at + half), x(at) + 4) + 5, y + 4, in_percent(number.mean), class_="value")
 
 
 def _thinned(points: list[tuple[int, Estimate]]) -> list[tuple[int, Estimate]]:

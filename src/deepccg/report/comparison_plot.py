@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from deepccg.records import Estimate
+from deepccg.report.rounding import in_percent
 from deepccg.report.style import (
     INK,
     LINE,
@@ -92,7 +93,7 @@ def _draw_number(
         elinewidth=1.6,
     )
     axes.annotate(
-        f"{100 * mean:.1f}",
+        in_percent(mean),
         (100 * mean + half, y),
         xytext=(7, 0),
         textcoords="offset points",

@@ -1,9 +1,11 @@
 """Runs put in order: which of them may be compared, and what each is called."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
+from deepccg.records import duplicate_rank
 from deepccg.report.names import DATASETS, METHODS, digest, method_name, slug
 from deepccg.report.runs import Run
 from deepccg.report.settings import PAPER_EXAMPLES, Row, Setting
@@ -15,7 +17,8 @@ _APART = {"seed", "threads", "device", "kernels", "evaluation.shift_images"}
 def grouped(runs: Iterable[Run]) -> list[Setting]:
     """All settings, ordered by data set, stream and scenario; rows in the order of the methods.
 
-    Of two runs of the same configuration and seed the one that recorded more is taken.
+    Of runs of the same configuration and seed one counts (``duplicate_rank``), with the shifts of
+    whichever recorded them.
     """
     ordered = sorted(runs, key=lambda run: (_setting_fields(run), _row_place(run), run.seed))
     settings = []
@@ -42,10 +45,13 @@ def _setting(fields: "_Fields", rows: Sequence[Sequence[Run]]) -> Setting:
 
 def _by_seed(runs: Sequence[Run]) -> dict[int, Run]:
     chosen: dict[int, Run] = {}
-    for run in runs:
-        there = chosen.get(run.seed)
-        if there is None or len(run.shifts) > len(there.shifts):
+    for run in sorted(runs, key=lambda run: (run.seed, *duplicate_rank(run.path, run.config))):
+        first = chosen.get(run.seed)
+        if first is None:
             chosen[run.seed] = run
+        else:
+            shifts, others = first.shifts or run.shifts, (*first.others, run.path)
+            chosen[run.seed] = replace(first, shifts=shifts, others=others)
     return chosen
 
 
@@ -91,21 +97,25 @@ def _row_key(run: Run) -> str:
 def _labels(runs: Sequence[Run]) -> list[str]:
     """A name for each row; where names would be equal, with the fields in which rows differ."""
     plain = [_label(run) for run in runs]
-    flat = [dict(_flat(run.config)) for run in runs]
     labels = []
-    for name, own in zip(plain, flat, strict=True):
+    flat = [dict(_flat(run.config)) for run in runs]
+    for run, name, own in zip(runs, plain, flat, strict=True):
         same = [fields for other, fields in zip(plain, flat, strict=True) if other == name]
         keys = dict.fromkeys(key for fields in same for key in fields)
         differing = [k for k in keys if len({repr(fields.get(k)) for fields in same}) > 1]
-        said = ", ".join(f"{k.removeprefix('method.')}={own.get(k, 'none')}" for k in differing)
-        labels.append(f"{name} ({said})" if said else name)
+        labels.append(_label(run, {k: own.get(k) for k in differing}))
     return labels
 
 
-def _label(run: Run) -> str:
-    name = method_name(str(run.config["method"].get("name")))
+def _label(run: Run, further: Mapping[str, Any] | None = None) -> str:
+    """The method, its preset, what differs from that, and ``further`` fields."""
     preset = str(run.config.get("preset", "default"))
-    return name if preset == "default" else f"{name} ({preset})"
+    fields = {**run.changes, **(further or {})}
+    said = [] if preset == "default" else [preset]
+    for key, value in fields.items():
+        said.append(f"{key.removeprefix('method.')}={'none' if value is None else value}")
+    name = method_name(str(run.config["method"].get("name")))
+    return f"{name} ({', '.join(said)})" if said else name
 
 
 def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

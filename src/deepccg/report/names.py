@@ -15,7 +15,7 @@ METHODS: Mapping[str, str] = {
     "icarl": "iCaRL",
     "agem": "A-GEM",
     "gss": "GSS",
-    "entropy-ss": "EntropySS",
+    "entropy-ss": "EntropySS (reconstruction)",  # docs/papers.md: to be quoted as such
     "ewc": "EWC",
     "packnet": "PackNet",
     "protocl": "ProtoCL",

@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from deepccg.records import Estimate, Interval
+from deepccg.report.rounding import in_percent
 from deepccg.report.sheet import Cell, Line, Sheet, best_of, percent_cell
 from deepccg.report.tables import DASH
 
@@ -80,9 +81,9 @@ def _difference_cell(lead: Interval | None) -> Cell:
     """Points with their interval; a star where it excludes 0 and rests on enough seeds."""
     if lead is None:
         return Cell(DASH)
-    text = f"{100 * lead.value:+.1f}"
+    text = in_percent(lead.value, "+")
     if lead.low is not None and lead.high is not None:
-        text += f" [{100 * lead.low:+.1f}, {100 * lead.high:+.1f}]"
+        text += f" [{in_percent(lead.low, '+')}, {in_percent(lead.high, '+')}]"
     return Cell(text + "*" * _excludes_zero(lead), 100 * lead.value)
 
 

@@ -1,7 +1,7 @@
 """What a page shows of one run: its files as plain values."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,10 @@ class Run:
         audit: The content of ``audit.json``.
         environment: The content of ``environment.json``.
         seconds: How long learning took, without scoring, where that was recorded.
+        changes: In which fields ``config`` differs from its preset, by their dotted names.
+        as_preset: Whether method, network and reading are those of one of the package's presets:
+            only then the paper's number stands beside. Records do not tell; who knows, says so.
+        others: Directories of the same configuration and seed, whose scores do not count.
     """
 
     path: Path
@@ -35,6 +39,9 @@ class Run:
     audit: Mapping[str, Any] | None = None
     environment: Mapping[str, Any] | None = None
     seconds: float | None = None
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    as_preset: bool = False
+    others: tuple[Path, ...] = ()
 
     @property
     def seed(self) -> int:

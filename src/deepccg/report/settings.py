@@ -126,14 +126,14 @@ class Setting:
         return next((row for row in self.rows if not row.offline), self.rows[0])
 
     def paper(self, row: Row) -> Estimate | None:
-        """The paper's number for the same question, if it asked it."""
+        """The paper's number for the same question, if it asked it, and of the same method."""
         stream, evaluation = row.config["stream"], row.config["evaluation"]
         as_there = (
             stream.get("examples_per_class", PAPER_EXAMPLES) == PAPER_EXAMPLES
             and stream.get("classes_per_task") is None
             and not evaluation.keys() & {"validation", "images"}
         )
-        if not as_there:
+        if not as_there or not row.first.as_preset:
             return None
         where = (self.dataset, self.stream, self.scenario, row.method)
         if row.config.get("memory_per_class") == _PAPER_PER_CLASS[self.scenario]:

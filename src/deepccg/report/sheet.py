@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from deepccg.records import Estimate
+from deepccg.report.rounding import in_percent
 from deepccg.report.tables import DASH, escape, percent
 
 
@@ -142,7 +143,7 @@ def percent_cell(
 
 def best_of(values: Sequence[Estimate | None]) -> list[bool]:
     """Which values are the highest, as far as they are shown; none if there is only one."""
-    shown = [None if value is None else round(100 * value.mean, 1) for value in values]
+    shown = [None if value is None else float(in_percent(value.mean)) for value in values]
     known = [value for value in shown if value is not None]
     return [len(known) > 1 and value is not None and value == max(known) for value in shown]
 

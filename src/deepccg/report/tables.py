@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from deepccg.records import Estimate, Evaluation, aggregate, summary
+from deepccg.report.rounding import in_percent
 
 DASH = "-"
 # title, metric, whether its best value is set in bold
@@ -144,8 +145,8 @@ def percent(value: Estimate | None) -> str:
     """
     if value is None:
         return DASH
-    error = "" if value.standard_error is None else f" ± {100 * value.standard_error:.1f}"
-    return _shown(value.mean) + error
+    error = "" if value.standard_error is None else f" ± {in_percent(value.standard_error)}"
+    return in_percent(value.mean) + error
 
 
 def _numbers(row: ResultRow, rows: Sequence[ResultRow]) -> list[tuple[str, bool]]:
@@ -154,13 +155,9 @@ def _numbers(row: ResultRow, rows: Sequence[ResultRow]) -> list[tuple[str, bool]
     for _, metric, mark_best in _COLUMNS:
         value = row.aggregates.get(metric)
         means = [other.mean for each in rows if (other := each.aggregates.get(metric))]
-        best = value is not None and _shown(value.mean) == _shown(max(means))
+        best = value is not None and in_percent(value.mean) == in_percent(max(means))
         numbers.append((percent(value), mark_best and best and len(means) > 1))
     return numbers
-
-
-def _shown(fraction: float) -> str:
-    return f"{100 * fraction:z.1f}"  # z: no minus before a zero
 
 
 def escape(text: str) -> str:

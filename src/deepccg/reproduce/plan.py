@@ -1,7 +1,9 @@
 """The paper's experiments as configurations: rows are methods, columns are questions."""
 
+import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
 from deepccg.core import InputError
@@ -134,11 +136,36 @@ def plan(
     variants = tuple(dict.fromkeys(Variant.parse(text) for text in chosen))
     if known == "shift" and Variant("multi-task") in variants:
         raise InputError("multi-task learns all tasks at once: there is no shift to record")
+    if known != "shift" and shift_images is not None:
+        raise InputError(f"--shift-images is for shift: {known} follows no images")
     where = datasets or ("digits" if quick else _DATASET[known],)
+    for dataset in where:
+        _check_dataset(dataset)
     columns = [column for dataset in where for column in _columns(known, dataset)]
     chosen_seeds = tuple(seeds or range(2 if quick else 3))
     followed = SHIFT_IMAGES if shift_images is None else shift_images
     return Plan(known, variants, tuple(columns), chosen_seeds, quick, followed)
+
+
+def _check_dataset(dataset: str) -> None:
+    """Refuse what is none, which else every run would say by itself."""
+    known = [info.name for info in available()]
+    if dataset in known or dataset.startswith("hf:"):
+        return
+    if Path(dataset).is_dir():  # of which a run records the name and not the place
+        folder = Path(dataset).resolve()
+        if folder.name != dataset:
+            raise InputError(
+                f"runs of a folder are found again by its name: go to {folder.parent} and give "
+                f"--dataset {folder.name}"
+            )
+        return
+    close = difflib.get_close_matches(dataset, known, n=1)
+    hint = f" (did you mean {close[0]}?)" if close else ""
+    raise InputError(
+        f"unknown data set {dataset!r}{hint}: choose {', '.join(known)}, hf:owner/name, "
+        f"or a folder of class folders"
+    )
 
 
 def _columns(name: Name, dataset: str) -> list[Column]:

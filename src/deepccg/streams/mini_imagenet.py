@@ -73,13 +73,29 @@ def _local_parts(
         tables = [found for names in _PARTS if (found := parquet_part(place, names))]
         files = [file for table in tables for file in table]
         return files, lambda: [table_source(parquet_table(table), columns) for table in tables]
-    root = data_dir / NAME if (data_dir / NAME).is_dir() else data_dir
+    classes = _class_folders(data_dir, folders)
+    files = [file for one in classes for members in one.values() for file in members]
+    return files, lambda: [folder_source(one) for one in classes]
+
+
+def _class_folders(data_dir: Path, folders: Sequence[str]) -> list[dict[str, list[Path]]]:
+    """The files of each class, for each part that there is."""
+    own = data_dir / NAME
+    root = own if own.is_dir() else data_dir
     roots = [root]
     if is_divided(root):
         roots = [root / part for names in _PARTS for part in names if (root / part).is_dir()]
-    classes = [class_files(folder) for folder in roots]
-    files = [file for one in classes for members in one.values() for file in members]
-    return files, lambda: [folder_source(one) for one in classes]
+    try:
+        return [class_files(folder) for folder in roots]
+    except InputError as error:
+        if root == own:
+            raise
+        # Whatever lies there need not be meant for it.
+        places = ", ".join(str(data_dir / folder) for folder in (*folders, ""))
+        raise InputError(
+            f"there is no {NAME} in {data_dir}; looked for train*.parquet in {places}, and for "
+            f"a folder for each class in {own} and {data_dir} ({error})"
+        ) from None
 
 
 def choose_part(

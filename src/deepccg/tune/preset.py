@@ -8,15 +8,8 @@ import tomli_w
 
 from deepccg.core import InputError
 from deepccg.experiment import nested
+from deepccg.tune.given import KEYS
 from deepccg.tune.tune import Trial, Tuned
-
-# What a rule is for, and the setting that it is compared with.
-_KEYS = {
-    "method": "method.name",
-    "dataset": "dataset",
-    "stream": "stream.kind",
-    "scenario": "scenario",
-}
 
 
 def preset_text(found: Sequence[Tuned], command: str) -> str:
@@ -83,7 +76,6 @@ def _line(trial: Trial, best: Trial) -> str:
 
 def _rule(settings: Mapping[str, Any], best: Trial) -> dict[str, Any]:
     """Applies where the search was made; sets what all its runs had and what it chose."""
-    named = {key: settings[field] for key, field in _KEYS.items() if field in settings}
-    apart = {*_KEYS.values(), "preset"}
-    own = {field: value for field, value in settings.items() if field not in apart}
+    named = {key: settings[field] for key, field in KEYS.items() if field in settings}
+    own = {field: value for field, value in settings.items() if field not in KEYS.values()}
     return {**named, "set": nested({**own, **best.point})}

@@ -9,6 +9,7 @@ from deepccg.core import InputError, ProtocolViolation
 from deepccg.experiment import resolve
 from deepccg.records import Estimate, RunDirectory, estimate, summary
 from deepccg.sweep import Job, Outcome
+from deepccg.tune.given import check_settings
 from deepccg.tune.search import by_grid, by_optuna
 from deepccg.tune.space import Axis, Point
 
@@ -75,7 +76,8 @@ def tune(
     The test part of the data set is never opened: a run that did would be refused.
 
     Args:
-        settings: What all runs have in common, as for ``resolve``; dotted names.
+        settings: What all runs have in common, as for ``resolve``; dotted names. Neither a preset
+            nor a seed nor how runs are scored is among them.
         axes: What may be chosen.
         run_all: Does the runs, as ``run_jobs``; finished ones are to be read back.
         seeds: A point's score is the mean over these.
@@ -86,6 +88,7 @@ def tune(
     """
     if not axes:
         raise InputError("there is nothing to choose: name fields with --space")
+    check_settings(settings)
     fixed = {**settings, "evaluation.validation": validation, "evaluation.every": "end"}
     _check(fixed, axes)
     memo: dict[str, Trial] = {}
