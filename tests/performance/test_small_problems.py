@@ -14,7 +14,7 @@ from deepccg.estimator.river import RiverClassifier
 FEATURES, CLASSES, PER_CLASS = 64, 10, 20
 SETTING = {"memory": CLASSES * PER_CLASS, "encoder_params": {"layers": (100, 80)}}
 # A few more than were counted, so that another release of PyTorch may split one or two.
-MOST = {100: 230, 1: 225}
+MOST = {100: 215, 1: 210}
 
 
 class Operations(TorchDispatchMode):

@@ -47,6 +47,7 @@ class NetworkLearner(PredictingLearner[ConfigT]):
         self.dim = dim
         self.config = cast(ConfigT, own_config)
         self.network = network
+        self._network_part = ModulePart("network", network)
         self.memory = MemoryStore(memory)
         self.generator = make_generator(seed, "learner")
         self.outputs = Outputs(classes)
@@ -65,7 +66,7 @@ class NetworkLearner(PredictingLearner[ConfigT]):
         return {
             "outputs": self.outputs,
             "inputs": self.inputs,
-            "network": ModulePart("network", self.network),
+            "network": self._network_part,
             "memory": self.memory,
             "generator": GeneratorPart(self.generator),
         }

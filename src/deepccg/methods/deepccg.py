@@ -53,6 +53,7 @@ class ClassConditional(ConditionedLearner[ConfigT, Belief]):
         """The factor on the embedding."""
         super().set_up(seed)
         self.scale = Scale(self.config.initial_scale).to(self.device, self.dtype)
+        self._scale_part = ModulePart("scale", self.scale)
 
     def condition(self, z: Tensor, y: Tensor, scored: Tensor) -> Belief:
         """The posterior over class means (Eq. 7) and the scale."""
@@ -107,7 +108,7 @@ class ClassConditional(ConditionedLearner[ConfigT, Belief]):
 
     def parts(self) -> dict[str, Part]:
         """No head: the classifier is derived from network and memory."""
-        return {**super().parts(), "scale": ModulePart("scale", self.scale)}
+        return {**super().parts(), "scale": self._scale_part}
 
 
 class DeepCCG(ClassConditional[DeepCCGConfig]):

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from deepccg.core import Config, Learner, State, StateMismatch
 from deepccg.methods.formats import FORMAT, upgraded
-from deepccg.methods.parts import Column, Part, check_stored
+from deepccg.methods.parts import Column, Part, check_stored, undo_of
 
 ConfigT = TypeVar("ConfigT", bound=Config)
 
@@ -29,6 +29,7 @@ class SavedLearner(Learner, Generic[ConfigT]):
     device: torch.device
     dtype: torch.dtype
     steps: int
+    _guarded = False
 
     @abstractmethod
     def parts(self) -> dict[str, Part]:
@@ -77,15 +78,20 @@ class SavedLearner(Learner, Generic[ConfigT]):
 
     @contextmanager
     def all_or_nothing(self) -> Iterator[None]:
-        """What fails within leaves the learner as it was before."""
-        before, steps = {name: part.state() for name, part in self.parts().items()}, self.steps
+        """What fails within leaves the learner as it was before the outermost of these blocks."""
+        if self._guarded:
+            yield
+            return
+        undo, steps, self._guarded = list(map(undo_of, self.parts().values())), self.steps, True
         try:
             yield
         except BaseException:
-            for name, part in self.parts().items():
-                part.load(before[name])
+            for bring_back in undo:
+                bring_back()
             self.steps = steps
             raise
+        finally:
+            self._guarded = False
 
     def config_dict(self) -> dict[str, Any]:
         """The method's fields as JSON values."""
