@@ -33,7 +33,8 @@ def work(
     except KeyboardInterrupt:
         told, number = "Stopped.", signal.SIGINT
     if RunDirectory(directory).config_path.exists():
-        command = resume_command(directory, data_dir or folder_of(config.dataset))
+        place = data_dir or folder_of(config.dataset)
+        command = resume_command(directory, place, config.method.name)
         told += f" To continue: {command} (or the same command again)"
     typer.echo(told, err=True)
     raise typer.Exit(128 + number)

@@ -9,6 +9,7 @@ from typing import Any
 from deepccg.core import CannotWrite, Learner
 from deepccg.experiment.checkpoint import save_checkpoint
 from deepccg.experiment.health import check_state
+from deepccg.methods import METHODS
 from deepccg.records import Record, RunDirectory, append_record, write_atomically
 
 
@@ -83,12 +84,15 @@ class Journal:
             ) from None
 
 
-def resume_command(directory: Path, data_dir: str | Path | None = None) -> str:
-    """What to type to continue a run.
+def resume_command(
+    directory: Path, data_dir: str | Path | None = None, method: str | None = None
+) -> str:
+    """What to type to continue a run; a class of the user's own has to be named again.
 
-    >>> resume_command(Path("runs/a/seed-0"), "my data")
-    "deepccg resume runs/a/seed-0 --data-dir 'my data'"
+    >>> resume_command(Path("runs/a/seed-0"), "my data", "own:Method")
+    "deepccg resume runs/a/seed-0 --data-dir 'my data' --method own:Method"
     """
     words = ["deepccg", "resume", str(directory)]
     words += [] if data_dir is None else ["--data-dir", str(data_dir)]
+    words += [] if method is None or method in METHODS else ["--method", method]
     return shlex.join(words)
