@@ -60,7 +60,6 @@ class ModulePart:
         else:
             self.module.load_state_dict(state.tensors)
 
-
     def undo(self) -> Callable[[], None]:
         """See ``undo_of``; the next call takes back what an earlier one returned.
 
@@ -68,9 +67,10 @@ class ModulePart:
         every step of a classifier begins with it.
         """
         if self._spare is None:
-            if self.grows or next(self.module.buffers(), None) is not None:
-                return _by_state(self)  # those may be other tensors after every step
             own = [parameter.detach() for parameter in self.module.parameters()]
+            # What grows, and buffers, may be other tensors after every step.
+            if not own or self.grows or next(self.module.buffers(), None) is not None:
+                return undo_by_state(self)
             self._spare = own, [torch.empty_like(parameter) for parameter in own]
         own, room = self._spare
         torch._foreach_copy_(room, own)
@@ -99,10 +99,11 @@ class GeneratorPart:
 
 def undo_of(part: Part) -> Callable[[], None]:
     """What brings a part back to what it is now, if it is called before the next ``undo_of``."""
-    return part.undo() if isinstance(part, ModulePart) else _by_state(part)
+    return part.undo() if isinstance(part, ModulePart) else undo_by_state(part)
 
 
-def _by_state(part: Part) -> Callable[[], None]:
+def undo_by_state(part: Part) -> Callable[[], None]:
+    """The same, of any part and for any time, and slower."""
     before = part.state()
     return lambda: part.load(before)
 

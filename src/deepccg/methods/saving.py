@@ -11,7 +11,7 @@ from torch import Tensor
 
 from deepccg.core import Config, Learner, State, StateMismatch
 from deepccg.methods.formats import FORMAT, upgraded
-from deepccg.methods.parts import Column, Part, check_stored, undo_of
+from deepccg.methods.parts import Column, Part, check_stored, undo_by_state, undo_of
 
 ConfigT = TypeVar("ConfigT", bound=Config)
 
@@ -69,7 +69,7 @@ class SavedLearner(Learner, Generic[ConfigT]):
         except _BROKEN as error:
             raise StateMismatch(f"the state is incomplete: {error!r}") from error
         try:
-            with self.all_or_nothing():
+            with self.all_or_nothing(often=False):
                 for name, part in self.parts().items():
                     part.load(wanted[name])
         except _BROKEN as error:  # what no check foresaw
@@ -77,12 +77,17 @@ class SavedLearner(Learner, Generic[ConfigT]):
         self.steps = state.meta["steps"]
 
     @contextmanager
-    def all_or_nothing(self) -> Iterator[None]:
-        """What fails within leaves the learner as it was before the outermost of these blocks."""
+    def all_or_nothing(self, *, often: bool = True) -> Iterator[None]:
+        """What fails within leaves the learner as it was before the outermost of these blocks.
+
+        Args:
+            often: Keep room for the copies, for the next time.
+        """
         if self._guarded:
             yield
             return
-        undo, steps, self._guarded = list(map(undo_of, self.parts().values())), self.steps, True
+        undo_part = undo_of if often else undo_by_state
+        undo, steps, self._guarded = list(map(undo_part, self.parts().values())), self.steps, True
         try:
             yield
         except BaseException:
