@@ -137,6 +137,16 @@ def test_what_was_frozen_stays_frozen(clouds: Any, tmp_path: Path) -> None:
     assert all(p.requires_grad for p in whole.parameters())
 
 
+def test_a_module_with_lazy_layers_is_given_again(clouds: Any, tmp_path: Path) -> None:
+    x, y = clouds(("cow", "dog"), 10)
+    lazy = nn.Sequential(nn.LazyLinear(8), nn.ReLU(), nn.LazyLinear(4)).double()
+    model = DeepCCGClassifier(encoder=lazy, random_state=0).fit(x, y)
+    model.save(tmp_path / "model")
+    twin = DeepCCGClassifier.load(tmp_path / "model", encoder=lazy)
+    np.testing.assert_array_equal(twin.predict_proba(x), model.predict_proba(x))
+    assert len(twin.learner_.trained()) == 4
+
+
 def test_where_nothing_can_be_written(clouds: Any, tmp_path: Path) -> None:
     model = DeepCCGClassifier(random_state=0).fit(*clouds(("cow", "dog"), 3))
     with pytest.raises(InputError, match="is a directory: give the name of a file"):

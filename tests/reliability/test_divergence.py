@@ -14,7 +14,7 @@ from deepccg.experiment import load, run
 from deepccg.experiment.checkpoint import load_checkpoint
 from deepccg.experiment.health import check_state, check_step
 from deepccg.methods import METHODS, NetworkLearner
-from deepccg.methods.health import all_finite
+from deepccg.methods.health import all_finite, usable
 from deepccg.networks import MLP
 from deepccg.records import RunDirectory, find_runs
 
@@ -165,3 +165,12 @@ def test_all_states_of_all_methods_are_finite_numbers() -> None:
             x = torch.randn(4, 3, generator=torch.Generator().manual_seed(step))
             learner.learn(Batch(x, torch.tensor([0, 1, 1, 0]), TASK))
         assert learner.state_dict().not_finite() == []
+
+
+@pytest.mark.parametrize("rows", [1, 5000])
+def test_whether_numbers_can_be_used_does_not_depend_on_how_many_there_are(rows: int) -> None:
+    assert usable(torch.full((rows, 3), 1e19))  # its square is a float32, the sum of many is not
+    assert not usable(torch.full((rows, 3), 2e19))
+    assert usable(torch.full((rows, 3), 2e19, dtype=torch.float64))
+    assert not usable(torch.full((rows, 3), torch.nan))
+    assert usable(torch.full((rows, 3), 300.0, dtype=torch.float16))

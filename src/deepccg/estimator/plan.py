@@ -70,7 +70,7 @@ class Plan:
         module = copy.deepcopy(self.encoder)
         if names is not None and isinstance(module, nn.Module):
             for name, parameter in module.named_parameters():
-                parameter.requires_grad_(name not in names)
+                parameter.requires_grad = name not in names  # also of one not yet initialised
         return dataclasses.replace(self, encoder=module)
 
     def require_unchanged(self, estimator: Any) -> None:
