@@ -46,6 +46,8 @@ MODES = {  # name in the plot: method and its fields
     "DeepCCG, exact": ("deepccg", {"posterior": "exact"}),
     "DeepCCG, grouped": ("deepccg", {"posterior": "grouped"}),
     "DeepCCG, lazy": ("deepccg", {"posterior": "lazy"}),
+    # The preset of CIFAR-100 and MiniImageNet: gradients through the means.
+    "DeepCCG, lazy, through": ("deepccg", {"posterior": "lazy", "mean_gradient": True}),
 }
 SIZES = [Setting(10, 10), Setting(), Setting(1000, 10), Setting(100, 30), Setting(100, 100)]
 LARGE = Setting(1000, 30)

@@ -21,6 +21,7 @@ SERIES = {  # colour and marker by mode
     "DeepCCG, exact": (PALETTE[0], "o"),
     "DeepCCG, grouped": (PALETTE[1], "^"),
     "DeepCCG, lazy": (PALETTE[2], "D"),
+    "DeepCCG, lazy, through": (PALETTE[3], "v"),
 }
 PANELS = (
     ("classes", "classes, 10 stored of each", ("per class", 10)),

@@ -5,6 +5,7 @@ from collections import defaultdict
 from pathlib import Path
 from statistics import mean, stdev
 
+from deepccg.cli.completing import completed
 from deepccg.records import (
     Estimate,
     Evaluation,
@@ -15,10 +16,12 @@ from deepccg.records import (
     paper_value,
     summary,
 )
-from deepccg.report import percent
+from deepccg.report import percent, read_run
 
+EARLIER = "earlier default"  # what the preset was when the run was made, and is no longer
 LABELS = {
     ("deepccg", "default"): "DeepCCG, `default`",
+    ("deepccg", EARLIER): "DeepCCG, earlier `default`",
     ("deepccg", "paper"): "DeepCCG, `paper`",
     ("deepccg", "as-printed"): "DeepCCG, `as-printed`",
     ("ewc", "default"): "EWC",
@@ -63,12 +66,14 @@ def load_runs(directory: Path, memory: int | None = None) -> Runs:
         held_out = "validation" in config["evaluation"]
         if not each.finished or held_out or config.get("memory") != memory:
             continue
+        run = read_run(each)
+        as_now = run is not None and not completed(run).changes
         key = (
             config["dataset"],
             config["stream"]["kind"],
             config["scenario"],
             config["method"]["name"],
-            config["preset"],
+            config["preset"] if as_now else EARLIER,
         )
         for cell in (key, *also_serves(key)):
             if config["seed"] not in runs[cell]:

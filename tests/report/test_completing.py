@@ -45,11 +45,22 @@ def only_row(*runs: Run):
     return setting, row
 
 
-@pytest.mark.parametrize("method", ["deepccg", "er", "multi-task"])
-def test_older_runs_are_seeds_of_the_same_row(method):
-    _, row = only_row(recorded(method, LATER, seed=0), recorded(method, seed=1))
+@pytest.mark.parametrize(
+    ("method", "later"), [("deepccg", LATER), ("er", LATER), ("multi-task", ("network.remap",))]
+)
+def test_older_runs_are_seeds_of_the_same_row(method, later):
+    _, row = only_row(recorded(method, later, seed=0), recorded(method, seed=1))
     assert list(row.runs) == [0, 1]
     assert "=" not in row.label
+
+
+@pytest.mark.parametrize("without", [(), ("method.posterior",)], ids=str)
+def test_a_run_of_what_was_the_preset_then_is_told_apart(without):
+    cifar100 = {"dataset": "cifar100", "method.mean_gradient": False, "method.posterior": "exact"}
+    then, now = recorded("deepccg", without, **cifar100), recorded("deepccg", dataset="cifar100")
+    (setting,) = grouped(map(completed, (then, now)))
+    labels = {row.label: setting.paper(row) is not None for row in setting.rows}
+    assert labels == {"DeepCCG (mean_gradient=False, posterior=exact)": False, "DeepCCG": True}
 
 
 def test_an_older_run_of_the_same_seed_is_not_another_seed():

@@ -5,7 +5,7 @@ from functools import cache
 from typing import Any
 
 from deepccg.core import DeepCCGError
-from deepccg.experiment import PRESETS, RunConfig, resolve
+from deepccg.experiment import PRESETS, RunConfig, resolve, resolve_recorded
 from deepccg.methods import METHODS
 from deepccg.records import dotted
 from deepccg.report import Run
@@ -22,7 +22,7 @@ def completed(run: Run) -> Run:
     if str(run.config["method"].get("name")) not in METHODS:
         return run
     try:
-        config = resolve(run.config)
+        config = resolve_recorded(run.config)
         changes = _changes(config, config.preset)
         as_preset = any(not _changes(config, preset) for preset in PRESETS)
     except DeepCCGError:  # fields that this version does not take

@@ -7,6 +7,7 @@ from deepccg.experiment.build import (
     learner_class,
     nested,
     resolve,
+    resolve_recorded,
 )
 from deepccg.experiment.checkpoint import CheckpointWarning
 from deepccg.experiment.command import run_command
@@ -57,6 +58,7 @@ __all__ = [
     "protocol_line",
     "recorded",
     "resolve",
+    "resolve_recorded",
     "resume",
     "resume_command",
     "run",

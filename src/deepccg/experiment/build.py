@@ -116,6 +116,20 @@ def resolve(settings: Mapping[str, Any], learner: type[Learner] | None = None) -
     }
     config = validated(RunConfig, laid_over(preset_settings(key), given))
     config = config.model_copy(update={"preset": recorded_name(config.preset)})
+    return _complete(config, learner or learner_class(config.method.name))
+
+
+def resolve_recorded(settings: Mapping[str, Any]) -> RunConfig:
+    """What a run was, by what it recorded; fields that are younger than it have their defaults.
+
+    A field's default is what was done before there was the field. What the presets of this version
+    say does not count: they may have changed since.
+    """
+    config = validated(RunConfig, settings)
+    return _complete(config, learner_class(config.method.name))
+
+
+def _complete(config: RunConfig, learner: type[Learner]) -> RunConfig:
     if config.memory is not None and config.memory_per_class is not None:
         raise InputError("give memory (in total) or memory_per_class, not both")
     if config.stream.joint is not None and config.evaluation.shift_images is not None:
@@ -123,8 +137,7 @@ def resolve(settings: Mapping[str, Any], learner: type[Learner] | None = None) -
             "evaluation.shift_images needs tasks that come one after the other: "
             "a joint stream has all of them at once"
         )
-    fields_class = (learner or learner_class(config.method.name)).Config
-    fields = validated(fields_class, config.method.fields, "method")
+    fields = validated(learner.Config, config.method.fields, "method")
     method = {"name": config.method.name, **fields.model_dump(mode="json")}
     complete = merged(config.model_dump(mode="json"), {"method": method})
     return validated(RunConfig, complete)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from deepccg.core import InputError
-from deepccg.experiment.build import resolve
+from deepccg.experiment.build import resolve, resolve_recorded
 from deepccg.experiment.config import RunConfig
 from deepccg.methods import METHODS
 
@@ -43,8 +43,7 @@ def run_command(config: RunConfig, seeds: str, data_dir: str | None = None) -> s
     if config.method.name not in METHODS:
         return None
     try:
-        # With the fields that methods have got since: their defaults are what was done before.
-        config = resolve(config.model_dump(mode="json", exclude_none=True))
+        config = resolve_recorded(config.model_dump(mode="json", exclude_none=True))
         wanted = dict(_flat(config.model_dump(mode="json")))
         given = {name: wanted[name] for name in _ALWAYS}
         if wanted["preset"] != "default":

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from deepccg.core import DeepCCGError
-from deepccg.experiment import RunConfig, resolve
+from deepccg.experiment import RunConfig, resolve_recorded
 from deepccg.methods import METHODS
 from deepccg.records import RecordError, RunDirectory, find_runs
 
@@ -61,7 +61,7 @@ def _finished_config(run: RunDirectory, methods: Collection[str]) -> RunConfig |
         name = str(method.get("name")) if isinstance(method, dict) else ""
         if (name not in METHODS and name not in methods) or not run.finished:
             return None
-        return resolve(settings)  # also what a field that came later would have been
+        return resolve_recorded(settings)
     except (DeepCCGError, RecordError):
         return None
 
