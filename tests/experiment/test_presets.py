@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from deepccg.core import InputError
-from deepccg.experiment import PRESETS, resolve
+from deepccg.experiment import PRESETS, resolve, resolve_recorded
 from deepccg.experiment.presets import Rule, preset_settings
-from deepccg.methods import DeepCCG
+from deepccg.methods import METHODS, DeepCCG
 
 KEY = {
     "preset": "default",
@@ -185,3 +185,19 @@ def test_a_preset_file_that_is_not_text_is_one_line(tmp_path: Path) -> None:
 def test_an_unknown_preset_is_told_with_the_known_ones(preset: str) -> None:
     with pytest.raises(InputError, match="is neither one of default, paper, as-printed nor a file"):
         resolve({"preset": preset})
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("dataset", ["digits", "cifar10", "cifar100", "mini-imagenet"])
+@pytest.mark.parametrize("method", METHODS)
+def test_what_was_recorded_is_read_back_as_it_was(method: str, dataset: str, preset: str) -> None:
+    config = resolve({"method": method, "dataset": dataset, "preset": preset})
+    assert resolve_recorded(config.model_dump(mode="json", exclude_none=True)) == config
+
+
+def test_a_record_does_not_follow_the_presets_of_today() -> None:
+    config = resolve({"dataset": "cifar100", "method.mean_gradient": False})
+    fields = config.model_dump(mode="json", exclude_none=True)
+    assert fields["method"].pop("posterior") == "lazy"
+    then = resolve_recorded(fields).method.fields  # older than the field: what was done then
+    assert (then["posterior"], then["mean_gradient"]) == ("exact", False)
