@@ -57,6 +57,10 @@ def plot_cost(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     axes[0].set_ylabel("CPU milliseconds a step")
     axes[0].legend(frameon=False, fontsize=8)
     heading(axes[0], "What a step costs")
-    footnote(figure, "One torch thread; batch 10, replay 10, tasks of 5 classes; bars: quartiles.")
+    footnote(
+        figure,
+        "One torch thread; batch 10, replay 10, tasks of 5 classes; bars: quartiles; through: with "
+        "gradients through the class means.",
+    )
     path.parent.mkdir(parents=True, exist_ok=True)
     save(figure, path)
