@@ -1,5 +1,6 @@
 """Representation shift: what happens to the first task's accuracy when a batch moves its images."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -89,14 +90,20 @@ def binned(
 
 
 def slope_text(slope: Interval) -> str:
-    """A slope and its interval.
+    """A slope and its interval, to the digits that the interval's width leaves worth showing.
 
     >>> slope_text(Interval(-1.5, -2.0, -1.0, 40)), slope_text(Interval(0.25, None, None, 2))
-    ('-1.5 [-2, -1]', '0.25')
+    ('-1.50 [-2.00, -1.00]', '0.25')
+    >>> slope_text(Interval(0.0008, -1.269, 1.27, 40)), slope_text(Interval(1234.0, 900, 1568.0, 9))
+    ('0.0 [-1.3, 1.3]', '1234 [900, 1568]')
     """
     if slope.low is None or slope.high is None:
         return f"{slope.value:.3g}"
-    return f"{slope.value:.3g} [{slope.low:.3g}, {slope.high:.3g}]"
+    half = (slope.high - slope.low) / 2
+    decimals = max(0, 1 - math.floor(math.log10(half))) if 0 < half < math.inf else 2
+    # A bound that is rounded to zero keeps its minus: it tells on which side it lies.
+    bounds = ", ".join(f"{bound:.{decimals}f}" for bound in (slope.low, slope.high))
+    return f"{slope.value:z.{decimals}f} [{bounds}]"
 
 
 def _chart(

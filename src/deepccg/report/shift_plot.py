@@ -1,6 +1,7 @@
 """A picture of representation shift: what a batch that moves the images does to their accuracy."""
 
 import os
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 BINS = 20
+_LEGEND = 54  # letters that fit below a panel
 _PANELS: tuple[tuple[str, ShiftScale, ShiftMeasure], ...] = (
     ("As in the paper", "distance", "accuracy_change"),
     ("Free of scale", "relative", "accuracy_change"),
@@ -86,7 +88,8 @@ def _draw(
         return
     colour, points = LIGHT[look.slot], binned(x, 100 * y, BINS)
     line = fit_line(x, 100 * y)
-    named = label if line is None else f"{label}: {slope_text(line.slope)}"
+    slope = "" if line is None else slope_text(line.slope).replace(" ", "\N{NO-BREAK SPACE}")
+    named = textwrap.fill(f"{label}: {slope}" if slope else label, _LEGEND)
     marker = look.plot_marker
     across, up = zip(*points, strict=True)
     axes.plot(across, up, marker, color=colour, markersize=4.5, alpha=0.85, label=named)
