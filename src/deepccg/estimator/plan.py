@@ -12,7 +12,9 @@ from torch import nn
 from deepccg.core import InputError
 from deepccg.estimator.encoders import build_encoder
 from deepccg.experiment.config import validated
+from deepccg.gaussian import native
 from deepccg.methods import METHODS, NetworkLearner
+from deepccg.methods.deepccg import ClassConditional
 
 
 @dataclass(frozen=True)
@@ -49,13 +51,16 @@ class Plan:
         fields = validated(chosen.Config, self.method_params, "method_params")
         dtype = torch.float64 if self.double else torch.float32
         network = build_encoder(self.encoder, self.encoder_params, self.shape, dtype, self.seed)
-        return chosen(
+        learner = chosen(
             _moved(network, self.device),
             fields,
             memory=self.memory,
             classes=self.classes,
             seed=self.seed,
         )
+        if isinstance(learner, ClassConditional):
+            learner.native = native.why_not() is None
+        return learner
 
     @property
     def encoder_is_own(self) -> bool:

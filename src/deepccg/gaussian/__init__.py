@@ -4,6 +4,7 @@ Equation numbers are those of Lee & Storkey (AISTATS 2024). Shapes: ``B`` exampl
 ``D`` dimensions, ``K`` classes being reselected, ``N`` candidates of a class.
 """
 
+from deepccg.gaussian import native
 from deepccg.gaussian.conjugate import (
     Prototypes,
     log_class_predictive,
@@ -52,6 +53,7 @@ __all__ = [
     "log_predictive_density",
     "log_prototype_predictive",
     "moved_embeddings",
+    "native",
     "selection_objective",
     "squared_distances",
     "swap_selection",

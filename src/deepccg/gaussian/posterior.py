@@ -150,7 +150,9 @@ def kl_divergence(p: Posterior, q: Posterior) -> Tensor:
 
 
 @torch.no_grad()
-def fitted_scale(z: Tensor, y: Tensor, posterior: Posterior) -> Tensor:
+def fitted_scale(
+    z: Tensor, y: Tensor, posterior: Posterior, deviation: Tensor | None = None
+) -> Tensor:
     """The factor that gives the pooled within-class covariance W of ``z`` unit Frobenius norm.
 
     For z ~ N(mu, W) the squared distance |z - mu|^2 has standard deviation sqrt(2) |W|_F. So with
@@ -163,8 +165,15 @@ def fitted_scale(z: Tensor, y: Tensor, posterior: Posterior) -> Tensor:
     with it the next step, out of bounds.
 
     1 where the spread cannot be told: no class has two examples, or they all coincide.
+
+    Args:
+        z: Embeddings ``[M, D]``.
+        y: Their classes ``[M]``.
+        posterior: What follows from them.
+        deviation: Of each embedding from its class's mean, ``[M, D]``, if it is known.
     """
-    deviation = z - posterior.mean.index_select(0, y)
+    if deviation is None:
+        deviation = z - posterior.mean.index_select(0, y)
     scatter = deviation.T @ deviation  # (n - C) W
     within, far = (torch.linalg.vector_norm(each).item() for each in (scatter, z))
     counts = posterior.count.tolist()

@@ -10,7 +10,7 @@ from deepccg.memory.policies import (
     reservoir_slots,
 )
 from deepccg.memory.ranks import rank_within
-from deepccg.memory.reselect import CandidateIndex, candidates_of
+from deepccg.memory.reselect import CandidateIndex, candidates_of, replace
 from deepccg.memory.ring import write_rings
 from deepccg.memory.store import MemoryStore
 
@@ -26,6 +26,7 @@ __all__ = [
     "offer_to_reservoir",
     "quotas_by_arrival",
     "rank_within",
+    "replace",
     "reservoir_slots",
     "write_rings",
 ]

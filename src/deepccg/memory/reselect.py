@@ -50,12 +50,19 @@ class CandidateIndex:
         kept = keep.cpu().numpy()
         freed = self.position[self.stored & ~kept]
         entering = self.position[self.real & ~self.stored & kept] - store.size
-        reused = min(len(freed), len(entering))
-        store.write(torch.from_numpy(freed[:reused]), **_taken(batch, entering[:reused]))
-        if len(entering) > reused:
-            store.append(**_taken(batch, entering[reused:]))
-        elif len(freed) > reused:
-            store.remove(torch.from_numpy(freed[reused:]))
+        replace(store, freed, batch, entering)
+
+
+def replace(
+    store: MemoryStore, freed: IntArray, batch: dict[str, Tensor], entering: IntArray
+) -> None:
+    """Give up the slots ``freed`` and store the rows ``entering`` of a batch's columns."""
+    reused = min(len(freed), len(entering))
+    store.write(torch.from_numpy(freed[:reused]), **_taken(batch, entering[:reused]))
+    if len(entering) > reused:
+        store.append(**_taken(batch, entering[reused:]))
+    elif len(freed) > reused:
+        store.remove(torch.from_numpy(freed[reused:]))
 
 
 def _taken(columns: dict[str, Tensor], rows: IntArray) -> dict[str, Tensor]:

@@ -99,7 +99,7 @@ class MemoryStore:
         self._make_room(size)
         slots = slots.to(x.device)
         for name, value in values.items():
-            self._columns[name][slots] = value
+            self._columns[name].index_copy_(0, slots, value)
         self._counts = None
         if size > self.size:
             self._show(size)

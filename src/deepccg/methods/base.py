@@ -128,8 +128,7 @@ class NetworkLearner(PredictingLearner[ConfigT]):
 
     def descend(self, loss: Tensor, lr: float) -> float:
         """One plain SGD step on everything that is trained; returns the loss."""
-        gradients = self.gradients(loss)
-        self.step(gradients, lr)
+        self.step(self.gradients(loss), lr)
         return loss.item()
 
     def gradients(self, loss: Tensor) -> list[Tensor]:
@@ -150,8 +149,8 @@ class NetworkLearner(PredictingLearner[ConfigT]):
         if lr > torch.finfo(self.dtype).max:
             raise Diverged(f"lr {lr:g} is beyond all {self.dtype} numbers: try a smaller lr")
         with torch.no_grad():
-            for parameter, gradient in zip(parameters, gradients, strict=True):
-                parameter.sub_(gradient, alpha=lr)
+            if parameters:
+                torch._foreach_sub_(tuple(parameters), tuple(gradients), alpha=lr)
         if not all_finite(parameters):
             raise Diverged(
                 f"the weights are not finite after step {self.steps + 1}: try a smaller lr"

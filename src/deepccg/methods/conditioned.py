@@ -118,9 +118,7 @@ class ConditionedLearner(NetworkLearner[ConfigT], Generic[ConfigT, BeliefT]):
         belief = self.condition(given.z, self.memory.y.index_select(0, rest), classes)
         if given.error is not None:
             belief = self.blurred(belief, given.error)
-        terms, exist = log_conditional_marginal_likelihood(
-            self.step_density(fresh, y, belief, mask), classes
-        )
+        terms, exist = self.step_terms(fresh, y, classes, belief, mask)
         value = 0.0
         if len(terms):
             value = self.descend(-self._reduced(terms, exist[: len(y)]), self.config.lr)
@@ -145,6 +143,20 @@ class ConditionedLearner(NetworkLearner[ConfigT], Generic[ConfigT, BeliefT]):
         """How many to draw; at most half of memory, so that something is left to condition on."""
         literal = self.config.replay_draw == "literal"
         return self.config.replay if literal else min(self.config.replay, self.memory.size // 2)
+
+    def step_terms(
+        self, z: Tensor, y: Tensor, classes: Tensor, belief: BeliefT, mask: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """The terms of the loss that exist (Eq. 9), and which of ``z [B + R, D]`` have one.
+
+        Args:
+            z: What is stepped on; the first are the batch's.
+            y: The batch's class columns ``[B]``.
+            classes: Everybody's class columns ``[B + R]``.
+            belief: What the step is conditioned on.
+            mask: Allowed classes ``[B + R, C]``.
+        """
+        return log_conditional_marginal_likelihood(self.step_density(z, y, belief, mask), classes)
 
     def step_density(self, z: Tensor, y: Tensor, belief: BeliefT, mask: Tensor) -> Tensor:
         """Log densities ``[B + R, C]`` of what is stepped on; the first are the batch's, ``y``."""

@@ -14,6 +14,7 @@ from deepccg.gaussian import (
     leave_one_out_distances,
     log_predictive_density,
     moved_embeddings,
+    native,
     squared_distances,
 )
 from deepccg.memory import CandidateIndex
@@ -47,7 +48,13 @@ class ClassConditional(ConditionedLearner[ConfigT, Belief]):
 
     The embedding is ``scale * network(x)``. There is no head: after the network moved, the
     classifier is the posterior over class means given memory under the new network.
+
+    Attributes:
+        native: Whether loss and greedy selection are computed by compiled kernels where these
+            suit: the same but for rounding, and faster on small problems. Off unless it is set.
     """
+
+    native = False
 
     def set_up(self, seed: int) -> None:
         """The factor on the embedding."""
@@ -58,19 +65,24 @@ class ClassConditional(ConditionedLearner[ConfigT, Belief]):
     def condition(self, z: Tensor, y: Tensor, scored: Tensor) -> Belief:
         """The posterior over class means (Eq. 7) and the scale."""
         del scored
-        posterior = class_posterior(z, y, len(self.outputs))
-        return Belief(posterior, self._scale_of(z, y, posterior))
+        if self.native and native.suits_kernels(z) and not z.requires_grad:
+            posterior, deviation = native.centred(z, y, len(self.outputs))
+        else:
+            posterior, deviation = class_posterior(z, y, len(self.outputs)), None
+        return Belief(posterior, self._scale_of(z, y, posterior, deviation))
 
     def blurred(self, belief: Belief, error: Tensor) -> Belief:
         """Means that are worth fewer examples, in the units of the scaled embedding."""
         variance = error * belief.scale.detach().square() / self.dim
         return belief._replace(posterior=discounted(belief.posterior, variance))
 
-    def _scale_of(self, z: Tensor, y: Tensor, posterior: Posterior) -> Tensor:
+    def _scale_of(
+        self, z: Tensor, y: Tensor, posterior: Posterior, deviation: Tensor | None
+    ) -> Tensor:
         if self.config.embedding_scale == "learned":
             return self.scale.log.exp()
         if self.config.embedding_scale == "fitted":
-            return fitted_scale(z, y, posterior)
+            return fitted_scale(z, y, posterior, deviation)
         return torch.tensor(self.config.embedding_scale, dtype=self.dtype, device=self.device)
 
     def evidence(self, mask: Tensor) -> Tensor:
@@ -86,6 +98,18 @@ class ClassConditional(ConditionedLearner[ConfigT, Belief]):
         """Log predictive densities of the allowed classes (numerator of Eq. 8)."""
         count = belief.posterior.count
         return log_predictive_density(scores, count, mask, self.dim, self.config.variance)
+
+    def step_terms(
+        self, z: Tensor, y: Tensor, classes: Tensor, belief: Belief, mask: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """See ``ConditionedLearner``; natively where only ``z`` wants a gradient."""
+        posterior, scale = belief
+        constant = not (posterior.mean.requires_grad or scale.requires_grad)
+        if self.native and constant and self.config.absent == "drop" and native.suits_kernels(z):
+            return native.conditional_marginal_likelihood(
+                z, classes, posterior, scale, mask, self.config.variance
+            )
+        return super().step_terms(z, y, classes, belief, mask)
 
     def step_density(self, z: Tensor, y: Tensor, belief: Belief, mask: Tensor) -> Tensor:
         """As ``masked_under``; with ``absent=batch``, unknown classes are taken from the batch."""
@@ -173,7 +197,9 @@ class DeepCCG(ClassConditional[DeepCCGConfig]):
         if self.config.posterior == "lazy":
             lazy.keep(self.memory, z.slots, z.stored, z.known)
             extras = lazy.fresh_columns(z.batch)
-        self.selection.reselect(x, y, rows, embeddings, **extras)
+        ready = self.config.selector == "greedy" and self.config.selection_features == "before"
+        natively = z if self.native and ready and native.suits_kernels(z.z) else None
+        self.selection.reselect(x, y, rows, embeddings, natively, **extras)
 
     def holdings(self) -> Holdings:
         """The memory, and the embeddings cached of it."""

@@ -62,8 +62,9 @@ class Outputs:
         labels: list[int] = batch.y.tolist()
         self.declare(labels)
         columns = [self._column[label] for label in labels]
-        seen = self.seen.tolist()
-        self.arrival += [column for column in dict.fromkeys(columns) if not seen[column]]
+        if len(self.arrival) < len(self):  # or else every class has come before
+            seen = self.seen.tolist()
+            self.arrival += [column for column in dict.fromkeys(columns) if not seen[column]]
         met = torch.from_numpy(np.array(columns, dtype=np.int64))
         self.seen = self.seen + torch.bincount(met, minlength=len(self))
         if batch.tasks is None:

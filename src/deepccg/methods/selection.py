@@ -15,6 +15,7 @@ from deepccg.gaussian import (
     LassoConfig,
     greedy_selection,
     lasso_selection,
+    native,
     swap_selection,
     target_weights,
 )
@@ -26,6 +27,7 @@ from deepccg.memory import (
     candidates_of,
     class_balanced_reservoir,
     quotas_by_arrival,
+    replace,
 )
 from deepccg.methods.outputs import Outputs
 
@@ -107,6 +109,7 @@ class Selection:
         y: Tensor,
         rows: Tensor,
         embeddings: Callable[[CandidateIndex], Tensor],
+        natively: "Embedded | None" = None,
         **extras: Tensor,
     ) -> None:
         """Fill each class's quota with the best of what is stored and what is new (Eq. 10).
@@ -117,19 +120,45 @@ class Selection:
             rows: Its task rows ``[B]``.
             embeddings: Gives those of the candidates, ``[K, N, D]``, any numbers on padding. Not
                 asked where every candidate is kept.
+            natively: The embeddings themselves, if a compiled kernel is to select greedily.
             **extras: What the memory holds of each example besides, ``[B, ...]``.
         """
+        contest = self._contest(y)
+        if natively is not None and contest.someone_leaves:
+            freed, entering = self._exchange(y, natively, contest)
+            replace(self.memory, freed, {"x": x, "y": y, "task": rows, **extras}, entering)
+            return
+        index = candidates_of(contest.classes, self.memory, y)
+        keep = torch.from_numpy(index.real)
+        if contest.someone_leaves:
+            keep = self.select(self._candidates(embeddings(index), index, contest))
+        index.apply(keep, self.memory, x, y, rows, **extras)
+
+    def _exchange(self, y: Tensor, z: "Embedded", contest: "Contest") -> native.Exchange:
+        """Greedy removal for all classes, the means to keep included, in one native call."""
+        evidence = self.config.target == "evidence"
+        return native.greedy_exchange(
+            z.z,
+            z.rows(self.memory.size),
+            torch.cat([self.memory.y, y]).numpy(),
+            self.memory.size,
+            contest.classes,
+            contest.quota,
+            contest.before.astype(np.float64) if evidence else np.full(len(contest.before), -1.0),
+            self.generator,
+        )
+
+    def _contest(self, y: Tensor) -> "Contest":
+        """Who competes for how many places when a batch of class columns ``y`` comes."""
         new, quotas = Counter(y.tolist()), self.quotas()
         classes = sorted({*new, *self._over(quotas)})
-        index = candidates_of(classes, self.memory, y)
-        keep = torch.from_numpy(index.real)
-        stored = self.memory.counts
-        if any(stored[column] + new[column] > quotas[column] for column in classes):
-            seen = self.outputs.seen.tolist()
-            quota = np.array([quotas[column] for column in classes])
-            before = np.array([seen[column] - new[column] for column in classes])
-            keep = self.select(self._candidates(embeddings(index), index, quota, before))
-        index.apply(keep, self.memory, x, y, rows, **extras)
+        stored, seen = self.memory.counts, self.outputs.seen.tolist()
+        return Contest(
+            classes,
+            quota=np.array([quotas[column] for column in classes]),
+            before=np.array([seen[column] - new[column] for column in classes]),
+            someone_leaves=any(stored[c] + new[c] > quotas[c] for c in classes),
+        )
 
     def select(self, candidates: Candidates) -> Tensor:
         """Which candidates to keep, ``[K, N]``."""
@@ -137,16 +166,14 @@ class Selection:
             return lasso_selection(candidates, self.config.lasso, self.generator)
         return _SELECTORS[self.config.selector](candidates, self.generator)
 
-    def _candidates(
-        self, z: Tensor, index: CandidateIndex, quota: IntArray, before: IntArray
-    ) -> Candidates:
+    def _candidates(self, z: Tensor, index: CandidateIndex, contest: "Contest") -> Candidates:
         """What ``select`` chooses from: embeddings ``z [K, N, D]``, and the means to keep."""
-        weighed = before if self.config.target == "evidence" else None
+        weighed = contest.before if self.config.target == "evidence" else None
         weight = torch.from_numpy(target_weights(index.real, index.stored, weighed))
         target = torch.bmm(weight.to(z)[:, None], z).squeeze(1)
         real, stored, own_quota, seen = (
             torch.from_numpy(part).to(z.device)
-            for part in (index.real, index.stored, quota, before)
+            for part in (index.real, index.stored, contest.quota, contest.before)
         )
         return Candidates(z, real, stored, target, own_quota, seen)
 
@@ -157,6 +184,22 @@ _SELECTORS = {
     "reservoir": class_balanced_reservoir,
     "random": balanced_random,
 }
+
+
+class Contest(NamedTuple):
+    """Classes whose memory is reselected.
+
+    Args:
+        classes: K class columns, in order.
+        quota: How many examples each may store, ``[K]``.
+        before: How many examples of each came before this batch, ``[K]``.
+        someone_leaves: Whether there are more candidates than places in any of them.
+    """
+
+    classes: list[int]
+    quota: IntArray
+    before: IntArray
+    someone_leaves: bool
 
 
 class Embedded(NamedTuple):
@@ -185,12 +228,16 @@ class Embedded(NamedTuple):
 
     def at(self, position: IntArray, size: int) -> Tensor:
         """Those at ``position`` among ``size`` stored examples and then the batch, ``[..., D]``."""
+        taken = torch.from_numpy(self.rows(size)[position].ravel()).to(self.z.device)
+        return self.z.index_select(0, taken).view(*position.shape, -1)
+
+    def rows(self, size: int) -> IntArray:
+        """The row of each of ``size`` stored examples and then the batch; 0 if there is none."""
         n = len(self.slots)
         row = np.zeros(size + len(self.z) - n, dtype=np.int64)
         row[self.slots.cpu().numpy()] = np.arange(n)
         row[size:] = np.arange(n, len(self.z))
-        taken = torch.from_numpy(row[position].ravel()).to(self.z.device)
-        return self.z.index_select(0, taken).view(*position.shape, -1)
+        return row
 
 
 def embedded_now(
