@@ -1,7 +1,13 @@
-"""One thread per test process, and how hard Hypothesis searches."""
+"""One thread per test process, how hard Hypothesis searches, a machine without a compiler."""
 
+from collections.abc import Iterator
+
+import pytest
 import torch
 from hypothesis import HealthCheck, settings
+
+from deepccg.gaussian import native as gaussian_kernels
+from deepccg.networks import native as network_kernels
 
 torch.set_num_threads(1)
 
@@ -18,3 +24,16 @@ settings.register_profile(
     "thorough", max_examples=500, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("default")
+
+
+@pytest.fixture
+def without_compiler(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A machine that has none."""
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("CXX", raising=False)
+    for kernels in (gaussian_kernels, network_kernels):
+        kernels._found.cache_clear()
+    yield
+    monkeypatch.undo()
+    for kernels in (gaussian_kernels, network_kernels):
+        kernels._found.cache_clear()

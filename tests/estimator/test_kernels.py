@@ -11,17 +11,6 @@ from deepccg.gaussian import native
 needs_compiler = pytest.mark.skipif(native.why_not() is not None, reason=f"{native.why_not()}")
 
 
-@pytest.fixture
-def without_compiler(monkeypatch):
-    """A machine that has none."""
-    monkeypatch.setenv("PATH", "")
-    monkeypatch.delenv("CXX", raising=False)
-    native._found.cache_clear()
-    yield
-    monkeypatch.undo()
-    native._found.cache_clear()
-
-
 def batches(number: int = 15):
     random = np.random.default_rng(0)
     centres = random.normal(size=(4, 5)) * 2

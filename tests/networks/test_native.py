@@ -274,17 +274,6 @@ def test_only_single_precision_on_the_processor_is_native():
     assert conv.float().to("meta")(meta).shape == (3, 2, 5, 5)
 
 
-@pytest.fixture
-def without_compiler(monkeypatch):
-    """A machine that has none."""
-    monkeypatch.setenv("PATH", "")
-    monkeypatch.delenv("CXX", raising=False)
-    native._found.cache_clear()
-    yield
-    monkeypatch.undo()
-    native._found.cache_clear()
-
-
 @pytest.mark.usefixtures("without_compiler")
 def test_without_a_compiler_one_line_is_said_and_pytorch_is_used():
     with pytest.warns(UserWarning, match=r"^no C\+\+ compiler was found: PyTorch's own") as told:
