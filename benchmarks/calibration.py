@@ -12,6 +12,7 @@ read back, and so are their outputs, so scoring again neither trains nor embeds.
 import argparse
 import json
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -22,6 +23,7 @@ from sklearn.metrics import roc_auc_score
 
 from deepccg import Dataset, load_dataset, run
 from deepccg.core import derive_seed
+from deepccg.estimator.strangeness import strangeness
 from deepccg.evaluation import brier_score, expected_calibration_error, reliability
 from deepccg.methods.deepccg import ClassConditional
 from deepccg.records import write_atomically
@@ -64,29 +66,43 @@ def noise_images(seed: int) -> np.ndarray:
     return random.integers(0, 256, size=shape, dtype=np.uint8)
 
 
-def outputs_of(learner, inputs: dict[str, np.ndarray], file: Path) -> dict[str, torch.Tensor]:
-    """Logits ``[N, K]`` of several sets of images, in the order of the labels; kept in ``file``."""
+class Outputs(NamedTuple):
+    """What a learner says of images: logits ``[N, K]`` by label, and how strange, ``[N]``."""
+
+    logits: torch.Tensor
+    strange: np.ndarray
+
+
+def outputs_of(learner, inputs: dict[str, np.ndarray], file: Path) -> dict[str, Outputs]:
+    """Of several sets of images; kept in ``file``.
+
+    How strange: DeepCCG's ``ood_score``, ER's energy, which is minus the log of the summed
+    exponentials of the logits.
+    """
     if not file.exists():
-        order = np.argsort(learner.columns(None))
-        found = {
-            name: learner.predict_logits(torch.from_numpy(np.array(x)))[:, order].numpy()
-            for name, x in inputs.items()
-        }
+        order, found = np.argsort(learner.columns(None)), {}
+        for name, images in inputs.items():
+            x = torch.from_numpy(np.array(images))
+            logits = learner.predict_logits(x)[:, order]
+            generative = isinstance(learner, ClassConditional)
+            strange = strangeness(learner, x) if generative else -logits.logsumexp(dim=1)
+            found |= {name: logits.numpy(), f"{name}, how strange": strange.numpy()}
         file.parent.mkdir(parents=True, exist_ok=True)
         np.savez(file, **found)
     with np.load(file) as kept:
-        return {name: torch.from_numpy(kept[name]).double() for name in inputs}
+        return {
+            name: Outputs(
+                torch.from_numpy(kept[name]).double(), kept[f"{name}, how strange"].astype(float)
+            )
+            for name in inputs
+        }
 
 
-def strangeness(logits: torch.Tensor) -> dict[str, np.ndarray]:
-    """Out-of-distribution scores, ``[N]`` each; larger is stranger.
-
-    DeepCCG's logits are log densities, so that ``density`` is what ``ood_score`` gives, up to a
-    constant. For a softmax head the same expression is known as the energy.
-    """
+def scores_of(outputs: Outputs) -> dict[str, np.ndarray]:
+    """Out-of-distribution scores, ``[N]`` each; larger is stranger."""
     return {
-        "confidence": -logits.softmax(dim=1).amax(dim=1).numpy(),
-        "density": -logits.logsumexp(dim=1).numpy(),
+        "confidence": -outputs.logits.softmax(dim=1).amax(dim=1).numpy(),
+        "density": outputs.strange,
     }
 
 
@@ -168,13 +184,13 @@ def on_ten_classes(data: Dataset, method: str, seed: int, runs: Path) -> dict:
     learner = trained(data, method, seed, "task", runs / "ten" / method / f"seed-{seed}")
     inputs = {"test": data.test.x, "digits": digit_images(), "noise": noise_images(seed)}
     found = outputs_of(learner, inputs, runs / "outputs" / f"ten-{method}-{seed}.npz")
-    known = strangeness(found["test"])
+    known, logits = scores_of(found["test"]), found["test"].logits
     generative = isinstance(learner, ClassConditional)
     return {
         **({"distances": distances(learner, data, seed)} if generative else {}),
-        **calibration(found["test"], data.test.y),
-        "tempered": tempered(found["test"], data.test.y, seed),
-        "auroc": {name: auroc(known, strangeness(found[name])) for name in ("digits", "noise")},
+        **calibration(logits, data.test.y),
+        "tempered": tempered(logits, data.test.y, seed),
+        "auroc": {name: auroc(known, scores_of(found[name])) for name in ("digits", "noise")},
     }
 
 
@@ -185,7 +201,7 @@ def on_eight_classes(data: Dataset, method: str, seed: int, runs: Path) -> dict[
     strangers = data.test.x[np.isin(data.test.y, held_out_pair(seed))]
     inputs = {"test": eight.test.x, "strangers": strangers}
     found = outputs_of(learner, inputs, runs / "outputs" / f"eight-{method}-{seed}.npz")
-    return auroc(strangeness(found["test"]), strangeness(found["strangers"]))
+    return auroc(scores_of(found["test"]), scores_of(found["strangers"]))
 
 
 def main() -> None:

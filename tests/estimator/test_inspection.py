@@ -8,6 +8,7 @@ import torch
 from scipy.spatial.distance import cdist
 from scipy.special import logsumexp
 from scipy.stats import multivariate_normal
+from sklearn.covariance import LedoitWolf
 from sklearn.exceptions import NotFittedError
 
 from deepccg import DeepCCGClassifier, InputError
@@ -30,24 +31,66 @@ def stored(model: DeepCCGClassifier, name: str) -> Any:
     return table["x"][table["label"] == name]
 
 
-def test_ood_score_is_the_predictive_density(model: DeepCCGClassifier, clouds: Any) -> None:
-    x, _ = clouds((*NAMES, "bee"), 5, seed=1)
-    n = [len(stored(model, name)) for name in NAMES]
-    spread = (1 + 1 / np.mean(n)) / 2.0**2  # shared variance, in the units of x
+def minus_log_mixture(model: DeepCCGClassifier, x: Any, covariances: list[Any]) -> Any:
     each = [
-        multivariate_normal(stored(model, name).mean(axis=0), spread * np.eye(3)).logpdf(x)
-        for name in NAMES
+        multivariate_normal(stored(model, name).mean(axis=0), covariance).logpdf(x)
+        for name, covariance in zip(NAMES, covariances, strict=True)
     ]
-    expected = -(logsumexp(each, axis=0) - np.log(3))
+    return -(logsumexp(each, axis=0) - np.log(3))
+
+
+@pytest.mark.parametrize("variance", ["shared", "per-class"])
+def test_ood_score_is_the_predictive_density(variance: str, clouds: Any) -> None:
+    """Under the stored examples' covariance within classes, shrunk by scikit-learn's estimate."""
+    model = DeepCCGClassifier(
+        encoder="identity", memory=12, random_state=0, method_params={"variance": variance}
+    )
+    x, y = clouds(NAMES, 10)
+    model.partial_fit(x * [1.0, 10.0, 0.1], y)
+    model.forget(index=0)  # so that the classes do not all have four
+    strange = clouds((*NAMES, "bee"), 5, seed=1)[0] * [1.0, 10.0, 0.1]
+    deviation = np.concatenate(
+        [stored(model, name) - stored(model, name).mean(axis=0) for name in NAMES]
+    )
+    n = np.array([len(stored(model, name)) for name in NAMES])
+    assert len(set(n)) == 2
+    within = LedoitWolf(assume_centered=True).fit(deviation).covariance_ * sum(n) / (sum(n) - 3)
+    spread = 1 + (1 / n if variance == "per-class" else np.full(3, 1 / n.mean()))
+    expected = minus_log_mixture(model, strange, [within * each for each in spread])
+    np.testing.assert_allclose(model.ood_score(strange), expected, rtol=1e-9)
+
+
+def test_ood_score_of_single_examples_is_the_models_own_density(clouds: Any) -> None:
+    """One stored example of each class tells no covariance: the model's is 1 / scale^2."""
+    model = DeepCCGClassifier(
+        encoder="identity", memory=3, random_state=0, method_params={"embedding_scale": 2.0}
+    ).partial_fit(*clouds(NAMES, 10), classes=NAMES)
+    x, _ = clouds((*NAMES, "bee"), 5, seed=1)
+    expected = minus_log_mixture(model, x, [2 / 2.0**2 * np.eye(3)] * 3)
     np.testing.assert_allclose(model.ood_score(x), expected, rtol=1e-10)
 
 
-def test_ood_score_orders_as_the_sum_of_the_densities(clouds: Any) -> None:
-    """What benchmarks/calibration.py relies on: logits are log densities, up to a constant."""
-    model = DeepCCGClassifier(random_state=0).fit(*clouds(NAMES, 20))
-    x, _ = clouds((*NAMES, "bee"), 5, seed=1)
-    summed = -logsumexp(model.learner_.predict_logits(torch.from_numpy(x)).numpy(), axis=1)
-    assert np.ptp(model.ood_score(x) - summed) < 1e-9
+@pytest.mark.parametrize("memory", [2, 3, 4, 12])
+def test_ood_score_of_few_or_equal_examples_is_finite(memory: int, clouds: Any) -> None:
+    x, y = clouds(NAMES, 10)
+    equal = np.stack([[NAMES.index(name)] * 3 for name in y]).astype(float)
+    for own in (x, equal, x * 1e100, x * 1e-100):
+        model = DeepCCGClassifier(encoder="identity", memory=memory, random_state=0)
+        model.partial_fit(own[:10], y[:10])
+        assert np.isfinite(model.ood_score(x)).all()
+        model.partial_fit(own, y)
+        assert np.isfinite(model.ood_score(x)).all()
+
+
+def test_directions_without_variation_tell_strangers() -> None:
+    """Wide along one axis, flat along the other: leaving the line is what is strange."""
+    random = np.random.default_rng(0)
+    x = random.normal(size=(200, 2)) * [5.0, 0.1]
+    y = np.repeat([0, 1], 100)
+    model = DeepCCGClassifier(encoder="identity", memory=60, random_state=0)
+    model.partial_fit(x + 40 * y[:, None], y)
+    beside, along = [[0.0, 2.0]], [[6.0, 0.0]]  # the second is farther from every mean
+    assert model.ood_score(beside) > model.ood_score(along)
 
 
 def test_strange_inputs_score_higher(clouds: Any) -> None:

@@ -15,6 +15,7 @@ from deepccg.estimator.inputs import check_inputs
 from deepccg.estimator.labels import IntArray, Labels, LabelTable
 from deepccg.estimator.odds import FloatArray
 from deepccg.estimator.shift import RepresentationShift, ShiftWatch
+from deepccg.estimator.strangeness import strangeness
 from deepccg.gaussian import squared_distances
 from deepccg.methods.base import NetworkLearner
 from deepccg.methods.deepccg import ClassConditional
@@ -35,18 +36,9 @@ class Inspection:
         """How unlike anything learned each input is, ``[N]``: larger is stranger.
 
         Minus the log of the predictive density of its embedding under all classes seen, each
-        equally likely.
+        equally likely, with the covariance that the stored examples have within their classes.
         """
-        learner, x = self._generative(), self._input(X)
-        with torch.no_grad():
-            scores = learner.scores(learner.as_input(x))
-            mask = torch.ones(scores.shape[1], dtype=torch.bool, device=scores.device)
-            density = learner.masked(scores, mask).double()
-            known = torch.isfinite(density).sum(dim=1).double()
-            # The classifier works on scale x embedding; the last term makes it the embedding's.
-            own = learner.dim * learner.belief().scale.double().log()
-            score = known.log() - torch.logsumexp(density, dim=1) - own
-        return score.cpu().numpy()
+        return strangeness(self._generative(), self._input(X)).cpu().numpy()
 
     @property
     def shift_(self) -> RepresentationShift:
