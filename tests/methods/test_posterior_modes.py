@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from deepccg.core import State, StateMismatch, Task
 from deepccg.gaussian import class_posterior
-from deepccg.methods import DeepCCG
+from deepccg.methods import DeepCCG, DeepCCGReservoir
 from deepccg.methods.lazy import AGE, EMBEDDING, draw_refresh
 
 WINDOWS = (Task(0, (0, 1, 2)), Task(1, (1, 2, 3)), Task(2, (5, 6)), None)
@@ -21,7 +21,7 @@ PAIRS = tuple(Task(n, (2 * n, 2 * n + 1)) for n in range(4))
 
 def learner_on(world, learner_class=DeepCCG, memory=30, **fields):
     config = {"lr": 0.05, "replay": 4, "embedding_scale": 2.0, "replay_mask": "task", **fields}
-    return learner_class(world.network(), DeepCCG.Config(**config), memory=memory)
+    return learner_class(world.network(), learner_class.Config(**config), memory=memory)
 
 
 def passes_of(learner) -> list[int]:
@@ -180,7 +180,33 @@ def test_lazy_embeds_a_sample_of_each_class(world):
     assert total < exact
 
 
-class Estimated(DeepCCG):
+def test_a_reservoir_with_a_lazy_posterior_is_exact_when_all_is_embedded(world):
+    exact = learner_on(world, DeepCCGReservoir, memory=12, replay_tasks=2)
+    for limits in ({"refresh": 30}, {"refresh": 1, "max_age": 0}):
+        lazy = learner_on(
+            world, DeepCCGReservoir, memory=12, posterior="lazy", replay_tasks=2, **limits
+        )
+        twin = copy.deepcopy(exact)
+        for batch in stream(world):
+            assert lazy.learn(batch).loss == pytest.approx(twin.learn(batch).loss, rel=1e-9)
+        same_learning(lazy, twin)
+
+
+def test_a_reservoir_embeds_no_class_entirely(world):
+    """Nothing is selected by embeddings: a sample of each class will do, the batch's included."""
+    task = Task(0, (0, 1))
+    learner = learner_on(
+        world, DeepCCGReservoir, memory=40, posterior="lazy", refresh=3, max_age=1000
+    )
+    for _ in range(4):
+        learner.learn(world.batch([0, 1] * 5, task))
+    assert learner.memory.size == 40
+    passed = passes_of(learner)
+    learner.learn(world.batch([0, 1] * 5, task))
+    assert sum(passed) == 10 + 4 + 2 * 3  # batch, replay, three of each class
+
+
+class Estimating:
     """Keeps what the last step was conditioned on."""
 
     def embed_step(self, x, replay, rest, changing):
@@ -190,18 +216,29 @@ class Estimated(DeepCCG):
         return fresh, given
 
 
+class Estimated(Estimating, DeepCCG):
+    pass
+
+
+class EstimatedReservoir(Estimating, DeepCCGReservoir):
+    pass
+
+
 @given(
     st.lists(st.integers(0, 3), min_size=1, max_size=10),
     st.integers(1, 3),
     st.integers(0, 4),
     st.sampled_from([0, 1, 9, 20]),
-    st.sampled_from(["fixed", "growing"]),
+    st.sampled_from(["fixed", "growing", None]),
 )
 def test_caches_stay_with_their_examples(make_world, windows, refresh, max_age, memory, quota):
     """An embedding computed this step is the example's own, wherever it was moved since."""
     world = make_world()
-    limits = {"posterior": "lazy", "refresh": refresh, "max_age": max_age, "quota": quota}
-    learner = learner_on(world, Estimated, memory=memory, **limits)
+    limits = {"posterior": "lazy", "refresh": refresh, "max_age": max_age}
+    if quota is None:
+        learner = learner_on(world, EstimatedReservoir, memory=memory, **limits)
+    else:
+        learner = learner_on(world, Estimated, memory=memory, quota=quota, **limits)
     for window in windows:
         learner.learn(world.batch(LABELS[window], WINDOWS[window]))
         if learner.memory.size:

@@ -52,13 +52,17 @@ class ClassConditional(ConditionedLearner[ConfigT, Belief]):
     Attributes:
         native: Whether loss and greedy selection are computed by compiled kernels where these
             suit: the same but for rounding, and faster on small problems. Off unless it is set.
+        selects: Whether what is stored of the batch's classes depends on embeddings.
     """
 
     native = False
+    selects = True
 
     def set_up(self, seed: int) -> None:
-        """The factor on the embedding."""
+        """The factor on the embedding, and what draws whom to embed anew."""
         super().set_up(seed)
+        # Its own: replays and ties are then those of an exact posterior, draw for draw.
+        self.refreshing = make_generator(seed, lazy.DRAWS)
         self.scale = Scale(self.config.initial_scale).to(self.device, self.dtype)
         self._scale_part = ModulePart("scale", self.scale)
 
@@ -131,8 +135,67 @@ class ClassConditional(ConditionedLearner[ConfigT, Belief]):
         return [self.network, self.scale] if learned else [self.network]
 
     def parts(self) -> dict[str, Part]:
-        """No head: the classifier is derived from network and memory."""
-        return {**super().parts(), "scale": self._scale_part}
+        """No head: the classifier is derived from network and memory, with caches or without."""
+        own = {**super().parts(), "scale": self._scale_part}
+        if self.config.posterior == "lazy":
+            own[lazy.DRAWS] = GeneratorPart(self.refreshing)
+        return own
+
+    def draw_replay(self) -> Tensor:
+        """See ``ConditionedLearner``; ``replay_tasks`` draws as many from few tasks."""
+        groups = self.config.groups
+        if groups is None:
+            return super().draw_replay()
+        return draw_grouped(self.memory.task, self.replay_size(), groups, self.generator)
+
+    def embed_step(
+        self, x: Tensor, replay: Tensor, rest: Tensor, changing: Tensor
+    ) -> tuple[Tensor, Conditioning]:
+        """See ``ConditionedLearner``; ``lazy`` embeds some of ``rest`` and estimates the others.
+
+        Classes whose memory is reselected are embedded entirely: a selection by estimates would
+        look for the errors that suit it. The replayed examples take no part in the estimates:
+        nothing that a step scores is among what it is scored by.
+        """
+        if self.config.posterior != "lazy":
+            return super().embed_step(x, replay, rest, changing)
+        old, age = lazy.cached(self.memory, rest, self.dim, self.dtype)
+        y = self.memory.y[rest]
+        due = age >= self.config.max_age
+        if self.selects:
+            due |= torch.isin(y, changing)
+        chosen = lazy.draw_refresh(y, due, self.config.refresh, self.refreshing)
+        fresh, anew = super().embed_step(x, replay, rest[chosen.known], changing)
+        moved = moved_embeddings(old, y, anew.z, *chosen, len(self.outputs))
+        return fresh, Conditioning(moved.z, chosen.known, moved.error)
+
+    def note_embeddings(self, z: Embedded) -> dict[str, Tensor]:
+        """Cache what a step knows of memory; returns what is stored with the batch's examples."""
+        if self.config.posterior != "lazy":
+            return {}
+        lazy.keep(self.memory, z.slots, z.stored, z.known)
+        return lazy.fresh_columns(z.batch)
+
+    def holdings(self) -> Holdings:
+        """The memory, and the embeddings cached of it."""
+        held = super().holdings()
+        kinds = dict(held.bytes)
+        if lazy.EMBEDDING in kinds:
+            kinds["cached embeddings"] = kinds.pop(lazy.EMBEDDING) + kinds.pop(lazy.AGE)
+        return Holdings(held.examples, kinds)
+
+    def extra_columns(self, classes: int) -> dict[str, Column]:
+        """The cached embedding, and how often in a row it was estimated."""
+        del classes
+        return lazy.columns(self.dim, self.dtype) if self.config.posterior == "lazy" else {}
+
+    def _matching_parts(self, state: State) -> dict[str, State]:
+        """See ``NetworkLearner``; a cache that is not used is left out, one that misses made."""
+        if self.config.posterior == "lazy":
+            state = lazy.with_cache(state, self.dim, self.dtype, self.refreshing)
+        else:
+            state = lazy.without_cache(state)
+        return super()._matching_parts(state)
 
 
 class DeepCCG(ClassConditional[DeepCCGConfig]):
@@ -149,41 +212,13 @@ class DeepCCG(ClassConditional[DeepCCGConfig]):
     Config = DeepCCGConfig
 
     def set_up(self, seed: int) -> None:
-        """The selection of the memory, and what draws whom to embed anew."""
+        """The selection of the memory."""
         super().set_up(seed)
         self.selection = Selection(self.config, self.memory, self.outputs, self.generator)
-        # Its own: replays and ties are then those of an exact posterior, draw for draw.
-        self.refreshing = make_generator(seed, lazy.DRAWS)
 
     def giving_up(self) -> list[int]:
         """Classes over their quota."""
         return self.selection.over_quota()
-
-    def draw_replay(self) -> Tensor:
-        """See ``ConditionedLearner``; ``replay_tasks`` draws as many from few tasks."""
-        groups = self.config.groups
-        if groups is None:
-            return super().draw_replay()
-        return draw_grouped(self.memory.task, self.replay_size(), groups, self.generator)
-
-    def embed_step(
-        self, x: Tensor, replay: Tensor, rest: Tensor, changing: Tensor
-    ) -> tuple[Tensor, Conditioning]:
-        """See ``ConditionedLearner``; ``lazy`` embeds some of ``rest`` and estimates the others.
-
-        Classes whose memory may change are embedded entirely: a selection by estimates would look
-        for the errors that suit it. The replayed examples take no part in the estimates: nothing
-        that a step scores is among what it is scored by.
-        """
-        if self.config.posterior != "lazy":
-            return super().embed_step(x, replay, rest, changing)
-        old, age = lazy.cached(self.memory, rest, self.dim, self.dtype)
-        y = self.memory.y[rest]
-        due = (age >= self.config.max_age) | torch.isin(y, changing)
-        chosen = lazy.draw_refresh(y, due, self.config.refresh, self.refreshing)
-        fresh, anew = super().embed_step(x, replay, rest[chosen.known], changing)
-        moved = moved_embeddings(old, y, anew.z, *chosen, len(self.outputs))
-        return fresh, Conditioning(moved.z, chosen.known, moved.error)
 
     def remember(self, x: Tensor, y: Tensor, rows: Tensor, z: Embedded, belief: Belief) -> None:
         """Reselect the memory of the batch's classes (Eq. 10), by what the step knows of it."""
@@ -193,41 +228,10 @@ class DeepCCG(ClassConditional[DeepCCGConfig]):
                 return embedded_now(index, self.memory, x, self._embed_now) * belief.scale
             return z.at(index.position, self.memory.size) * belief.scale
 
-        extras = {}
-        if self.config.posterior == "lazy":
-            lazy.keep(self.memory, z.slots, z.stored, z.known)
-            extras = lazy.fresh_columns(z.batch)
+        extras = self.note_embeddings(z)
         ready = self.config.selector == "greedy" and self.config.selection_features == "before"
         natively = z if self.native and ready and native.suits_kernels(z.z) else None
         self.selection.reselect(x, y, rows, embeddings, natively, **extras)
-
-    def holdings(self) -> Holdings:
-        """The memory, and the embeddings cached of it."""
-        held = super().holdings()
-        kinds = dict(held.bytes)
-        if lazy.EMBEDDING in kinds:
-            kinds["cached embeddings"] = kinds.pop(lazy.EMBEDDING) + kinds.pop(lazy.AGE)
-        return Holdings(held.examples, kinds)
-
-    def parts(self) -> dict[str, Part]:
-        """See ``ClassConditional``; with a cache, what draws whom to embed anew."""
-        own = super().parts()
-        if self.config.posterior == "lazy":
-            own[lazy.DRAWS] = GeneratorPart(self.refreshing)
-        return own
-
-    def extra_columns(self, classes: int) -> dict[str, Column]:
-        """The cached embedding, and how often in a row it was estimated."""
-        del classes
-        return lazy.columns(self.dim, self.dtype) if self.config.posterior == "lazy" else {}
-
-    def _matching_parts(self, state: State) -> dict[str, State]:
-        """See ``NetworkLearner``; a cache that is not used is left out, one that misses made."""
-        if self.config.posterior == "lazy":
-            state = lazy.with_cache(state, self.dim, self.dtype, self.refreshing)
-        else:
-            state = lazy.without_cache(state)
-        return super()._matching_parts(state)
 
 
 def _fill_from_batch(

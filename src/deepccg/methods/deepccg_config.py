@@ -28,14 +28,6 @@ class ClassConditionalConfig(ConditionedConfig):
         description="classes without a stored example: left out, or their leave-one-out mean "
         "in the batch is used",
     )
-
-
-class DeepCCGConfig(SelectionConfig, ClassConditionalConfig):
-    """Fields of DeepCCG: classifier, loss, and what is stored."""
-
-    selection_features: Literal["before", "after"] = Field(
-        "before", description="select with embeddings from before or after the step"
-    )
     posterior: Literal["exact", "grouped", "lazy"] = Field(
         "exact",
         description="what a step embeds of memory: all examples of the classes it compares "
@@ -48,8 +40,8 @@ class DeepCCGConfig(SelectionConfig, ClassConditionalConfig):
     )
     refresh: PositiveInt = Field(
         4,
-        description="lazy: random examples of each class compared that a step embeds anew, "
-        "besides all of the batch's classes",
+        description="lazy: random examples of each class compared that a step embeds anew; where "
+        "a memory is selected, besides all of the batch's classes",
     )
     max_age: NonNegativeInt = Field(
         20,
@@ -73,3 +65,11 @@ class DeepCCGConfig(SelectionConfig, ClassConditionalConfig):
                 "from few: choose one of them"
             )
         return self
+
+
+class DeepCCGConfig(SelectionConfig, ClassConditionalConfig):
+    """Fields of DeepCCG: classifier, loss, and what is stored."""
+
+    selection_features: Literal["before", "after"] = Field(
+        "before", description="select with embeddings from before or after the step"
+    )

@@ -19,9 +19,20 @@ class DeepCCGReservoir(ClassConditional[ClassConditionalConfig]):
     """
 
     Config = ClassConditionalConfig
+    selects = False
 
     def remember(self, x: Tensor, y: Tensor, rows: Tensor, z: Embedded, belief: Belief) -> None:
         """Offer the batch to the reservoir, whose counter is the number of examples seen."""
-        del z, belief
+        del belief
+        extras = self.note_embeddings(z)
         before = int(self.outputs.seen.sum()) - len(y)
-        offer_to_reservoir(self.memory, x, y, rows, seen=before, generator=self.generator)
+        offer_to_reservoir(
+            self.memory,
+            x,
+            y,
+            rows,
+            seen=before,
+            generator=self.generator,
+            capacity=None,
+            **extras,
+        )
