@@ -2,8 +2,8 @@
 
 Digits and River's image segments: half of the examples of all classes but two are learned, in one
 pass and class after class or shuffled, 20 stored of each; the other half is known, not strange.
-The score has no setting; that it has a covariance was decided on these data sets. docs/uncertainty.md
-has the table.
+The score has no setting; that it has a covariance was decided on these data sets.
+docs/uncertainty.md has the table.
 
 Run it: ``python benchmarks/strangers.py``
 """
