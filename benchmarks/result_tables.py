@@ -1,9 +1,7 @@
 """The tables of docs/results.md, from the records of runs. Nothing is computed but statistics."""
 
-import math
 from collections import defaultdict
 from pathlib import Path
-from statistics import mean, stdev
 
 from deepccg.cli.completing import completed
 from deepccg.records import (
@@ -12,11 +10,12 @@ from deepccg.records import (
     aggregate,
     duplicate_rank,
     find_runs,
+    paired_difference,
     paper_cell,
     paper_value,
     summary,
 )
-from deepccg.report import percent, read_run
+from deepccg.report import difference_text, percent, read_run
 
 EARLIER = "earlier default"  # what the preset was when the run was made, and is no longer
 LABELS = {
@@ -45,6 +44,7 @@ ABLATION = {
     ("deepccg-standard-head", "default"): "DeepCCG-standardHead",
     ("er", "default"): "ER-reservoir",
 }
+DEEPCCG, ER = ("deepccg", "default"), ("er", "default")
 MEMORY_SIZES, USUAL_MEMORY = (750, 1000, 1250), 1000
 Key = tuple[str, str, str, str, str]  # data set, stream, scenario, method, preset
 Runs = dict[Key, dict[int, list[Evaluation]]]
@@ -160,13 +160,10 @@ def memory_size_table(directory: Path) -> str:
     return "\n".join(lines)
 
 
-def paired_with_er(runs: Runs, key: Key) -> list[float]:
-    """A method's accuracy minus ER's, in points, for each seed that both have."""
-    dataset, stream, scenario, *_ = key
-    ours, er = runs.get(key, {}), runs.get((dataset, stream, scenario, "er", "default"), {})
-    name = f"{scenario}_accuracy"
-    both = sorted(ours.keys() & er.keys())
-    return [100 * (summary(ours[seed])[name] - summary(er[seed])[name]) for seed in both]
+def accuracies(runs: Runs, key: Key) -> dict[int, float]:
+    """The final accuracy of each seed, in the scenario that was run."""
+    name = f"{key[2]}_accuracy"
+    return {seed: summary(found)[name] for seed, found in runs.get(key, {}).items()}
 
 
 def paired_table(runs: Runs, dataset: str) -> str:
@@ -177,12 +174,11 @@ def paired_table(runs: Runs, dataset: str) -> str:
     for (method, preset), label in {**LABELS, **ABLATION}.items():
         cells = []
         for stream, scenario in columns:
-            differences = paired_with_er(runs, (dataset, stream, scenario, method, preset))
-            if len(differences) < 2 or (method == "packnet" and scenario == "class"):
-                cells.append("-")
-                continue
-            error = stdev(differences) / math.sqrt(len(differences))
-            cells.append(f"{mean(differences):+.1f} ± {error:.1f}")
+            where = (dataset, stream, scenario)
+            ours, er = (accuracies(runs, (*where, *row)) for row in ((method, preset), ER))
+            lead = paired_difference(ours, er)
+            pointless = lead is None or (method == "packnet" and scenario == "class")
+            cells.append("-" if pointless else difference_text(lead).replace("*", "\\*"))
         if method != "er" and set(cells) != {"-"}:
             lines.append(f"| {label} | {' | '.join(cells)} |")
     return "\n".join(lines)
@@ -192,7 +188,9 @@ def paired_leads(runs: Runs, dataset: str, stream: str) -> str:
     """DeepCCG's `default` minus ER on the same seeds."""
     parts = []
     for scenario in ("task", "class"):
-        leads = paired_with_er(runs, (dataset, stream, scenario, "deepccg", "default"))
+        where = (dataset, stream, scenario)
+        ours, er = (accuracies(runs, (*where, *row)) for row in (DEEPCCG, ER))
+        leads = [100 * (ours[seed] - er[seed]) for seed in sorted(ours.keys() & er.keys())]
         if not leads:
             continue
         each = ", ".join(f"{lead:+.1f}" for lead in leads)

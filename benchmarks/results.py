@@ -7,10 +7,12 @@ Usage: python benchmarks/results.py
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from places import fill_places
+from result_numbers import accuracy, from_paper, minus, paper_minus
 from result_tables import (
     LABELS,
     Runs,
@@ -32,6 +34,7 @@ from deepccg.report import percent, plot_accuracy_over_time, plot_comparison
 
 HERE = Path(__file__).parent
 DOCS = HERE.parent / "docs"
+TEMPLATE = HERE / "results.template.md"
 CURVES = ("deepccg", "er", "sgd")  # scored after every task
 
 
@@ -92,9 +95,15 @@ def with_numbers(text: str, runs: Runs) -> str:
     return re.sub(marks, block, text)
 
 
-def filled(template: str, runs: Runs) -> str:
-    """The template with each {{table DATASET STREAM}}, {{leads ...}} and so on filled."""
-    makers = {
+def filled(template: str, runs: Runs, images: Path) -> str:
+    """The template with each {{table DATASET STREAM}}, {{minus ...}} and so on filled.
+
+    Args:
+        template: The page.
+        runs: What was measured.
+        images: Where figures that belong to a table are drawn.
+    """
+    makers: dict[str, Callable[..., str]] = {
         "table": lambda d, s: result_table(runs, d, s),
         "paired": lambda d: paired_table(runs, d),
         "leads": lambda d, s: paired_leads(runs, d, s),
@@ -102,24 +111,25 @@ def filled(template: str, runs: Runs) -> str:
         "below": lambda d: cells_below(runs, d),
         "ablation": lambda d: ablation_table(runs, d),
         "memory-size": lambda: memory_size_table(HERE / "records"),
-        "shift": lambda d, s: shift_table(
-            HERE / "records", d, s, DOCS / "images" / f"{d}-{s}-shift.png"
-        ),
+        "shift": lambda d, s: shift_table(HERE / "records", d, s, images / f"{d}-{s}-shift.png"),
         "tuned": lambda method: tuning_table(HERE / "tuning" / f"{method}.json"),
+        "accuracy": partial(accuracy, runs),
+        "from-paper": partial(from_paper, runs),
+        "minus": partial(minus, runs),
+        "paper-minus": paper_minus,
     }
-    lines: Iterable[str] = template.splitlines()
-    return "\n".join(
-        makers[words[0]](*words[1:])
-        if line.startswith("{{") and (words := line.strip("{}").split())
-        else line
-        for line in lines
-    )
+
+    def made(match: re.Match[str]) -> str:
+        what, *words = match[1].split()
+        return makers[what](*words)
+
+    return re.sub(r"\{\{(.+?)\}\}", made, template)
 
 
 def main() -> None:
     runs = load_runs(HERE / "records")
-    template = (HERE / "results.template.md").read_text(encoding="utf-8")
-    (DOCS / "results.md").write_text(filled(template, runs) + "\n", encoding="utf-8")
+    page = filled(TEMPLATE.read_text(encoding="utf-8"), runs, DOCS / "images")
+    (DOCS / "results.md").write_text(page, encoding="utf-8")
     papers = (DOCS / "papers.md").read_text(encoding="utf-8")
     (DOCS / "papers.md").write_text(with_numbers(papers, runs), encoding="utf-8")
     fill_places(

@@ -9,7 +9,7 @@ from deepccg.report.gallery import Stored
 from deepccg.report.grouping import grouped
 from deepccg.report.names import dataset_name, method_name, seeds_text, stream_name
 from deepccg.report.page import report_page
-from deepccg.report.paired_sheet import PairedRow, paired_sheet, sheet_table
+from deepccg.report.paired_sheet import PairedRow, difference_text, paired_sheet, sheet_table
 from deepccg.report.palette import looks
 from deepccg.report.runs import Run, read_run
 from deepccg.report.settings import Row, Setting
@@ -43,6 +43,7 @@ __all__ = [
     "caption",
     "dataset_name",
     "demo_page",
+    "difference_text",
     "export_report",
     "grouped",
     "looks",

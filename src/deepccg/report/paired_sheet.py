@@ -77,14 +77,20 @@ def sheet_table(sheet: Sheet) -> Table:
     return table
 
 
-def _difference_cell(lead: Interval | None) -> Cell:
-    """Points with their interval; a star where it excludes 0 and rests on enough seeds."""
-    if lead is None:
-        return Cell(DASH)
+def difference_text(lead: Interval) -> str:
+    """Points with their interval; a star where it excludes 0 and rests on enough seeds.
+
+    >>> difference_text(Interval(0.021, 0.004, 0.038, n=5))
+    '+2.1 [+0.4, +3.8]*'
+    """
     text = in_percent(lead.value, "+")
     if lead.low is not None and lead.high is not None:
         text += f" [{in_percent(lead.low, '+')}, {in_percent(lead.high, '+')}]"
-    return Cell(text + "*" * _excludes_zero(lead), 100 * lead.value)
+    return text + "*" * _excludes_zero(lead)
+
+
+def _difference_cell(lead: Interval | None) -> Cell:
+    return Cell(difference_text(lead), 100 * lead.value) if lead else Cell(DASH)
 
 
 def _excludes_zero(lead: Interval) -> bool:
