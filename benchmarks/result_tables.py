@@ -2,13 +2,16 @@
 
 from collections import defaultdict
 from pathlib import Path
+from statistics import mean
 
 from deepccg.cli.completing import completed
 from deepccg.records import (
     Estimate,
     Evaluation,
+    Interval,
     aggregate,
     duplicate_rank,
+    estimate,
     find_runs,
     paired_difference,
     paper_cell,
@@ -16,6 +19,8 @@ from deepccg.records import (
     summary,
 )
 from deepccg.report import difference_text, percent, read_run
+from deepccg.report.paired_sheet import ENOUGH_SEEDS
+from deepccg.report.rounding import in_percent
 
 EARLIER = "earlier default"  # what the preset was when the run was made, and is no longer
 LABELS = {
@@ -44,6 +49,7 @@ ABLATION = {
     ("deepccg-standard-head", "default"): "DeepCCG-standardHead",
     ("er", "default"): "ER-reservoir",
 }
+COLUMNS = [(s, c) for s in ("disjoint", "shifting-window") for c in ("task", "class")]
 DEEPCCG, ER = ("deepccg", "default"), ("er", "default")
 MEMORY_SIZES, USUAL_MEMORY = (750, 1000, 1250), 1000
 Key = tuple[str, str, str, str, str]  # data set, stream, scenario, method, preset
@@ -100,6 +106,49 @@ def paper_number(key: Key) -> Estimate | None:
 
 def estimates(runs: dict[int, list[Evaluation]]) -> dict[str, Estimate | None]:
     return aggregate([summary(runs[seed]) for seed in sorted(runs)])
+
+
+def summary_table(runs: Runs) -> str:
+    """DeepCCG in every setting, beside the best of the other online methods."""
+    lines = [
+        "| Setting | DeepCCG | paper | ER | next best | DeepCCG minus next best, paired | seeds |",
+        "|---|---:|---:|---:|---:|---:|---:|",
+    ]
+    for dataset, label in (("cifar10", "CIFAR-10"), ("cifar100", "CIFAR-100")):
+        for stream, scenario in COLUMNS:
+            where = (dataset, stream, scenario)
+            found = {row: accuracies(runs, (*where, *row)) for row in LABELS}
+            rivals = {row: mean(each.values()) for row, each in found.items() if each}
+            best = max(rivals.keys() - _no_rivals(scenario), key=rivals.__getitem__)
+            cells = (
+                f"{label}, {stream.replace('-', ' ')}, {scenario}-incremental",
+                percent(estimate(list(found[DEEPCCG].values()))),
+                percent(paper_number((*where, *DEEPCCG))),
+                in_percent(rivals[ER]),
+                f"{LABELS[best]} {in_percent(rivals[best])}",
+                _lead(found[DEEPCCG], found[best]),
+                str(len(found[DEEPCCG])),
+            )
+            lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _no_rivals(scenario: str) -> set[tuple[str, str]]:
+    """DeepCCG itself, what is offline, and what cannot be asked in a scenario."""
+    needs_tasks = {"packnet"} if scenario == "class" else set()
+    return {row for row in LABELS if row[0] in {"deepccg", "multi-task"} | needs_tasks}
+
+
+def _lead(ours: dict[int, float], others: dict[int, float]) -> str:
+    """The paired difference with its interval; of a few seeds, what each says."""
+    seeds = sorted(ours.keys() & others.keys())
+    if len(seeds) >= ENOUGH_SEEDS:
+        return _told(paired_difference(ours, others))
+    return ", ".join(in_percent(ours[seed] - others[seed], "+") for seed in seeds)
+
+
+def _told(difference: Interval | None) -> str:
+    return difference_text(difference).replace("*", "\\*") if difference else "-"
 
 
 def result_table(runs: Runs, dataset: str, stream: str) -> str:
@@ -168,17 +217,15 @@ def accuracies(runs: Runs, key: Key) -> dict[int, float]:
 
 def paired_table(runs: Runs, dataset: str) -> str:
     """Every method minus ER on the same seeds: most of the spread between seeds cancels."""
-    columns = [(stream, s) for stream in ("disjoint", "shifting-window") for s in ("task", "class")]
-    names = [f"{stream.replace('-', ' ')}, {scenario}" for stream, scenario in columns]
-    lines = [f"| Minus ER, paired | {' | '.join(names)} |", f"|---|{'---:|' * len(columns)}"]
+    names = [f"{stream.replace('-', ' ')}, {scenario}" for stream, scenario in COLUMNS]
+    lines = [f"| Minus ER, paired | {' | '.join(names)} |", f"|---|{'---:|' * len(COLUMNS)}"]
     for (method, preset), label in {**LABELS, **ABLATION}.items():
         cells = []
-        for stream, scenario in columns:
+        for stream, scenario in COLUMNS:
             where = (dataset, stream, scenario)
             ours, er = (accuracies(runs, (*where, *row)) for row in ((method, preset), ER))
-            lead = paired_difference(ours, er)
-            pointless = lead is None or (method == "packnet" and scenario == "class")
-            cells.append("-" if pointless else difference_text(lead).replace("*", "\\*"))
+            pointless = method == "packnet" and scenario == "class"
+            cells.append("-" if pointless else _told(paired_difference(ours, er)))
         if method != "er" and set(cells) != {"-"}:
             lines.append(f"| {label} | {' | '.join(cells)} |")
     return "\n".join(lines)

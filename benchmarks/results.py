@@ -14,6 +14,7 @@ from pathlib import Path
 from places import fill_places
 from result_numbers import accuracy, from_paper, minus, paper_minus
 from result_tables import (
+    COLUMNS,
     LABELS,
     Runs,
     ablation_table,
@@ -26,6 +27,7 @@ from result_tables import (
     paired_table,
     paper_number,
     result_table,
+    summary_table,
 )
 from shift_figure import shift_table
 from tuning_table import paired_points, tuning_table
@@ -48,8 +50,7 @@ def draw(runs: Runs) -> None:
         if method in CURVES and found and scored_often:
             curves[plain] = [found[seed] for seed in sorted(found)]
     plot_accuracy_over_time(curves, DOCS / "images" / "cifar10-disjoint-class.png")
-    columns = [(stream, s) for stream in ("disjoint", "shifting-window") for s in ("task", "class")]
-    for stream, scenario in columns:
+    for stream, scenario in COLUMNS:
         rows = {}
         for (method, preset), label in LABELS.items():
             key = ("cifar10", stream, scenario, method, preset)
@@ -67,14 +68,13 @@ def draw(runs: Runs) -> None:
 
 def numbers_of(method: str, runs: Runs) -> str:
     """One method's CIFAR-10 numbers beside the paper's, for its entry in docs/papers.md."""
-    columns = [(s, c) for s in ("disjoint", "shifting-window") for c in ("task", "class")]
     ours, papers = [], []
-    for stream, scenario in columns:
+    for stream, scenario in COLUMNS:
         key = ("cifar10", stream, scenario, method, "default")
         found = estimates(runs[key])[f"{scenario}_accuracy"] if key in runs else None
         ours.append(percent(found))
         papers.append(percent(paper_number(key)))
-    names = [f"{stream}, {scenario}-incremental" for stream, scenario in columns]
+    names = [f"{stream}, {scenario}-incremental" for stream, scenario in COLUMNS]
     return "\n".join(
         (
             f"| CIFAR-10 | {' | '.join(names)} |",
@@ -104,6 +104,7 @@ def filled(template: str, runs: Runs, images: Path) -> str:
         images: Where figures that belong to a table are drawn.
     """
     makers: dict[str, Callable[..., str]] = {
+        "summary": lambda: summary_table(runs),
         "table": lambda d, s: result_table(runs, d, s),
         "paired": lambda d: paired_table(runs, d),
         "leads": lambda d, s: paired_leads(runs, d, s),
