@@ -31,6 +31,13 @@ def test_importing_the_package_imports_nothing_heavy() -> None:
     assert "deepccg" in loaded
 
 
+def test_the_package_is_a_program_too() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "deepccg", "version"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.startswith(f"deepccg {deepccg.__version__} ")
+
+
 @pytest.mark.parametrize("name", deepccg.__all__)
 def test_every_public_name_is_there(name: str) -> None:
     assert getattr(deepccg, name) is not None
