@@ -113,6 +113,17 @@ def test_what_differs_from_the_preset_is_in_the_label():
     assert [row.label for row in setting.rows] == ["ER (lr=0.5, network.width=40)", "SGD"]
 
 
+def test_the_preset_itself_comes_before_its_variants():
+    variants = []
+    for lr in (0.2, 0.3, 0.4, 0.5, 0.6):
+        variants.append(replace(run(), changes={"method.lr": lr}))
+        variants[-1].config["method"]["lr"] = lr
+    both = replace(run(), changes={"method.lr": 0.2, "network.width": 40})
+    both.config["method"]["lr"], both.config["network"] = 0.2, {"width": 40}
+    (setting,) = grouped([both, *variants, run()])
+    assert [len(row.runs[0].changes) for row in setting.rows] == [0, 1, 1, 1, 1, 1, 2]
+
+
 def test_the_same_experiment_and_seed_counts_once():
     """The run that only learned and was scored, and the first path; shifts are not lost."""
     shift = Shift(20, 1, "task", 10, 0.5, 1.0, 5, 6, 4)

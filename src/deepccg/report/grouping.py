@@ -81,13 +81,17 @@ def _setting_fields(run: Run) -> _Fields:
     return place, dataset, str(stream.get("kind")), by_class, memory, tuple(details)
 
 
-def _row_place(run: Run) -> tuple[int, str, str, str]:
-    """Rows in the order in which the methods are known, then by preset; one place for a row."""
+def _row_place(run: Run) -> tuple[int, str, str, int, str]:
+    """Rows in the order in which the methods are known, then by preset; one place for a row.
+
+    Of one preset the row with the fewest changes comes first.
+    """
     method = str(run.config["method"].get("name"))
     known = list(METHODS)
     place = known.index(method) if method in known else len(known)
     preset = str(run.config.get("preset", "default"))
-    return place, method, "" if preset == "default" else preset, _row_key(run)
+    named = "" if preset == "default" else preset
+    return place, method, named, len(run.changes), _row_key(run)
 
 
 def _row_key(run: Run) -> str:
