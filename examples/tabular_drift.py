@@ -35,6 +35,15 @@ def sea(rows: int) -> Any:
     )  # fmt: skip
 
 
+def reversed_sine(rows: int) -> Any:
+    """Above or below a sine curve; in the middle the two classes change places."""
+    return synth.ConceptDriftStream(
+        synth.Sine(classification_function=0, seed=1),
+        synth.Sine(classification_function=1, seed=1),
+        position=rows // 2, width=rows // 20, seed=1,
+    )  # fmt: skip
+
+
 def moving_clouds(rows: int) -> Any:
     """Five classes, each made of a few clouds in ten dimensions; half of the clouds wander."""
     del rows
@@ -47,6 +56,7 @@ def moving_clouds(rows: int) -> Any:
 STREAMS: dict[str, Callable[[int], Any]] = {
     "ImageSegments": lambda _: datasets.ImageSegments(),
     "SEA, one change": sea,
+    "sine, reversed": reversed_sine,
     "moving clouds": moving_clouds,
     "Phishing": lambda _: datasets.Phishing(),
     "Bananas": lambda _: datasets.Bananas(),
@@ -69,7 +79,7 @@ def progressive_accuracy(model: base.Classifier, stream: Any, rows: int) -> tupl
     return accuracy.get(), (time.process_time() - began) / len(examples)
 
 
-def main(rows: int = 2000, streams: Sequence[str] = tuple(STREAMS)[:3]) -> dict[str, list[float]]:
+def main(rows: int = 2000, streams: Sequence[str] = tuple(STREAMS)[:4]) -> dict[str, list[float]]:
     """Print a table of progressive accuracies, and return them."""
     print(f"| {'':21} | {' | '.join(f'{name:>15}' for name in streams)} | {'ms/example':>10} |")
     print(f"|{'-' * 23}|{'----------------:|' * len(streams)}-----------:|")
@@ -87,6 +97,6 @@ if __name__ == "__main__":
     torch.set_num_threads(1)  # the network is small: threads would only wait for each other
     parser = argparse.ArgumentParser(description="DeepCCG beside River's own classifiers")
     parser.add_argument("--rows", type=int, default=2000, help="of each stream, at most")
-    parser.add_argument("--streams", nargs="+", choices=STREAMS, default=list(STREAMS)[:3])
+    parser.add_argument("--streams", nargs="+", choices=STREAMS, default=list(STREAMS)[:4])
     arguments = parser.parse_args()
     main(arguments.rows, arguments.streams)

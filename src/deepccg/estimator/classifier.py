@@ -22,7 +22,7 @@ from deepccg.estimator.inputs import check_count, check_inputs, check_labels, pl
 from deepccg.estimator.inspection import Inspection
 from deepccg.estimator.labels import IntArray, Labels, LabelTable
 from deepccg.estimator.odds import FloatArray, check_predicted, log_odds, log_softmax
-from deepccg.estimator.plan import Plan
+from deepccg.estimator.plan import Plan, completed_params
 from deepccg.estimator.tasks import AnyTask, TaskTable, check_within, labels_of
 from deepccg.estimator.undoing import all_or_nothing
 from deepccg.methods.conditioned import ConditionedLearner
@@ -40,6 +40,7 @@ class DeepCCGClassifier(Inspection, ClassifierMixin, BaseEstimator):  # type: ig
     Args:
         method: The engine, a name of ``deepccg.METHODS``.
         method_params: Its fields, such as ``{"lr": 0.05}``; ``deepccg methods NAME`` lists them.
+            DeepCCG has ``renewal="errors"`` unless it is given: classes that change are followed.
         encoder: ``"mlp"`` for vectors, ``"resnet"`` for images, ``"identity"`` for embeddings
             computed elsewhere, ``"auto"`` to choose between the first two by the data's shape, or
             a module ``[B, F] -> [B, D]`` or ``[B, C, H, W] -> [B, D]``, which is copied. Parameters
@@ -251,7 +252,7 @@ class DeepCCGClassifier(Inspection, ClassifierMixin, BaseEstimator):  # type: ig
         self._tasks = TaskTable()
         self._plan = Plan(
             method=self.method,
-            method_params=dict(self.method_params or {}),
+            method_params=completed_params(self.method, self.method_params),
             encoder=copy.deepcopy(self.encoder),
             encoder_params=dict(self.encoder_params or {}),
             memory=self.memory,

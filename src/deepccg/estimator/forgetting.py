@@ -10,7 +10,9 @@ import torch
 
 from deepccg.core import InputError, State
 from deepccg.estimator.inputs import check_slots, plain_labels
+from deepccg.methods.deepccg import ERRORS
 from deepccg.methods.lazy import without_cache
+from deepccg.methods.recent_errors import without_rates
 
 
 def forget(estimator: Any, cls: Any, index: Any) -> None:
@@ -19,6 +21,8 @@ def forget(estimator: Any, cls: Any, index: Any) -> None:
         raise InputError("say what to forget: a class (cls=) or stored examples (index=)")
     # Cached embeddings of others have moved with those of the forgotten: they are computed anew.
     state = without_cache(estimator.learner_.state_dict())
+    if ERRORS in state.meta["parts"]:
+        state = without_rates(state, ERRORS)
     if cls is not None:
         gone = estimator._labels.encode(plain_labels(cls)).tolist()
     else:

@@ -16,6 +16,9 @@ from deepccg.gaussian import native
 from deepccg.methods import METHODS, NetworkLearner
 from deepccg.methods.deepccg import ClassConditional
 
+# What the classifiers set where nobody does: a stream may change what a class is.
+DEFAULTS: Mapping[str, Mapping[str, Any]] = {"deepccg": {"renewal": "errors"}}
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -82,7 +85,10 @@ class Plan:
         """Refuse parameters that were set after learning began, which would change nothing."""
         for name in ("method", "method_params", "encoder", "encoder_params", "memory", "device"):
             then, now = getattr(self, name), getattr(estimator, name)
-            if isinstance(then, Mapping):
+            if name == "method_params":
+                completed = completed_params(self.method, now)
+                now = then if completed == then else dict(now or {})  # older files have no more
+            elif isinstance(then, Mapping):
                 now = dict(now or {})
             if isinstance(now, nn.Module) and isinstance(then, nn.Module):
                 continue  # it was copied
@@ -114,3 +120,12 @@ def learner_class(method: Any) -> type[NetworkLearner[Any]]:
     if not issubclass(found, NetworkLearner):
         raise InputError(f"{method} is not a learner on a network")
     return found
+
+
+def completed_params(method: Any, given: Mapping[str, Any] | None) -> dict[str, Any]:
+    """A method's fields as the classifiers set them: the given ones, over ``DEFAULTS``.
+
+    >>> completed_params("deepccg", {"replay": 20}), completed_params("er", None)
+    ({'renewal': 'errors', 'replay': 20}, {})
+    """
+    return {**(DEFAULTS.get(method, {}) if isinstance(method, str) else {}), **(given or {})}

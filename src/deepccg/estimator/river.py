@@ -42,6 +42,7 @@ class RiverClassifier(base.MiniBatchClassifier):
     Args:
         method: The engine, a name of ``deepccg.METHODS``.
         method_params: Its fields, such as ``{"lr": 0.05}``; ``deepccg methods NAME`` lists them.
+            DeepCCG has ``renewal="errors"`` unless it is given: classes that change are followed.
         encoder: ``"mlp"``, ``"identity"``, or a module ``[B, F] -> [B, D]``, which is copied and
             has no room for new features.
         encoder_params: Fields of a named encoder: ``{"layers": (100, 80)}``.

@@ -10,11 +10,12 @@ from deepccg.memory.policies import (
     reservoir_slots,
 )
 from deepccg.memory.ranks import rank_within
-from deepccg.memory.reselect import CandidateIndex, candidates_of, replace
+from deepccg.memory.reselect import NOBODY, CandidateIndex, candidates_of, pool_of, replace
 from deepccg.memory.ring import write_rings
 from deepccg.memory.store import MemoryStore
 
 __all__ = [
+    "NOBODY",
     "CandidateIndex",
     "MemoryStore",
     "balanced_random",
@@ -24,6 +25,7 @@ __all__ = [
     "herding",
     "herding_places",
     "offer_to_reservoir",
+    "pool_of",
     "quotas_by_arrival",
     "rank_within",
     "replace",

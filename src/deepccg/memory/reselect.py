@@ -10,6 +10,8 @@ from torch import Tensor
 from deepccg.gaussian.selection import BoolArray, IntArray
 from deepccg.memory.store import MemoryStore
 
+NOBODY: IntArray = np.empty(0, dtype=np.int64)
+
 
 @dataclass(frozen=True)
 class CandidateIndex:
@@ -34,6 +36,7 @@ class CandidateIndex:
         x: Tensor,
         y: Tensor,
         task: Tensor,
+        gone: IntArray = NOBODY,
         **extras: Tensor,
     ) -> None:
         """Make the store hold what ``keep [K, N]`` says of these classes; others stay.
@@ -44,11 +47,12 @@ class CandidateIndex:
             x: The batch ``[B, ...]``.
             y: Its class columns ``[B]``.
             task: Its task rows ``[B]``.
+            gone: Stored examples that are no candidates and leave as well, ``[G]``.
             **extras: Its further columns ``[B, ...]``.
         """
         batch = {"x": x, "y": y, "task": task, **extras}
         kept = keep.cpu().numpy()
-        freed = self.position[self.stored & ~kept]
+        freed = np.concatenate([gone, self.position[self.stored & ~kept]])
         entering = self.position[self.real & ~self.stored & kept] - store.size
         replace(store, freed, batch, entering)
 
@@ -73,9 +77,21 @@ def _taken(columns: dict[str, Tensor], rows: IntArray) -> dict[str, Tensor]:
     }
 
 
-def candidates_of(classes: Sequence[int], store: MemoryStore, y: Tensor) -> CandidateIndex:
-    """Candidates of ``classes`` among the stored examples and a batch of class columns ``y``."""
-    pool = torch.cat([store.y, y]).cpu().numpy()
+def pool_of(store: MemoryStore, y: Tensor, gone: IntArray, nobodys: int) -> IntArray:
+    """Class columns of the stored examples and then of a batch ``y``; ``nobodys`` for ``gone``."""
+    pool: IntArray = torch.cat([store.y, y]).cpu().numpy()
+    pool[gone] = nobodys
+    return pool
+
+
+def candidates_of(
+    classes: Sequence[int], store: MemoryStore, y: Tensor, gone: IntArray = NOBODY
+) -> CandidateIndex:
+    """Candidates of ``classes`` among the stored examples and a batch of class columns ``y``.
+
+    The stored examples ``gone [G]`` are none.
+    """
+    pool = pool_of(store, y, gone, nobodys=max(classes) + 1)
     order = pool.argsort(kind="stable")
     count = np.bincount(pool, minlength=max(classes) + 1)
     own = np.array(classes)

@@ -87,6 +87,10 @@ class ConditionedLearner(NetworkLearner[ConfigT], Generic[ConfigT, BeliefT]):
         del error
         return belief
 
+    def note_terms(self, y: Tensor, terms: Tensor, exist: Tensor) -> None:
+        """See what ``step_terms`` gave for a batch of class columns ``y [B]`` and its replay."""
+        del y, terms, exist
+
     def tell(self, belief: BeliefT) -> dict[str, float]:
         """Further scalars of a step."""
         del belief
@@ -122,6 +126,7 @@ class ConditionedLearner(NetworkLearner[ConfigT], Generic[ConfigT, BeliefT]):
         value = 0.0
         if len(terms):
             value = self.descend(-self._reduced(terms, exist[: len(y)]), self.config.lr)
+        self.note_terms(y, terms, exist)
         with torch.no_grad():
             self.remember(x, y, rows, _embedded(rest, given, replay, fresh), belief)
         self.steps += 1

@@ -22,10 +22,13 @@ from deepccg.methods import lazy
 from deepccg.methods.conditioned import ConditionedLearner, Conditioning
 from deepccg.methods.deepccg_config import ClassConditionalConfig, DeepCCGConfig
 from deepccg.methods.parts import Column, GeneratorPart, ModulePart, Part
+from deepccg.methods.recent_errors import RecentErrors, batch_errors, without_rates
 from deepccg.methods.replay import draw_grouped
 from deepccg.methods.selection import Embedded, Selection, embedded_now
 
 ConfigT = TypeVar("ConfigT", bound=ClassConditionalConfig)
+
+ERRORS = "errors"  # the part that counts how often new examples were taken for others
 
 
 class Scale(nn.Module):
@@ -214,7 +217,38 @@ class DeepCCG(ClassConditional[DeepCCGConfig]):
     def set_up(self, seed: int) -> None:
         """The selection of the memory."""
         super().set_up(seed)
-        self.selection = Selection(self.config, self.memory, self.outputs, self.generator)
+        self.errors = RecentErrors()
+        self.selection = Selection(
+            self.config, self.memory, self.outputs, self.generator, self.errors
+        )
+
+    @property
+    def counts_errors(self) -> bool:
+        """Whether ``renewal`` asks how often new examples were taken for others."""
+        return self.config.renewal == "errors"
+
+    def note_terms(self, y: Tensor, terms: Tensor, exist: Tensor) -> None:
+        """See ``ConditionedLearner``."""
+        if self.counts_errors:
+            self.errors.note(*batch_errors(y, terms, exist))
+
+    def parts(self) -> dict[str, Part]:
+        """Recent errors besides, where they count."""
+        own = super().parts()
+        return {**own, ERRORS: self.errors} if self.counts_errors else own
+
+    def holdings(self) -> Holdings:
+        """The rates of errors besides, where they count."""
+        held = super().holdings()
+        if not self.counts_errors:
+            return held
+        return Holdings(held.examples, {**held.bytes, "rates of errors": self.errors.rates.nbytes})
+
+    def _matching_parts(self, state: State) -> dict[str, State]:
+        """See ``NetworkLearner``; a state that counted no errors begins to."""
+        if self.counts_errors and ERRORS not in state.meta["parts"]:
+            state = without_rates(state, ERRORS)
+        return super()._matching_parts(state)
 
     def giving_up(self) -> list[int]:
         """Classes over their quota."""

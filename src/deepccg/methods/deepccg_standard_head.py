@@ -1,5 +1,8 @@
 """The paper's ablation of the classifier: ER's head and loss on DeepCCG's memory."""
 
+from typing import Self
+
+from pydantic import model_validator
 from torch import Tensor
 
 from deepccg.core import Batch, StepInfo
@@ -9,6 +12,12 @@ from deepccg.methods.selection import Selection, SelectionConfig, embedded_now
 
 class DeepCCGStandardHeadConfig(SelectionConfig, ERConfig):
     """Fields of DeepCCG-standardHead: ER's, and those of DeepCCG's selection."""
+
+    @model_validator(mode="after")
+    def _counts_no_errors(self) -> Self:
+        if self.renewal == "errors":
+            raise ValueError("renewal=errors is for deepccg alone: give a number from 0 to 1")
+        return self
 
 
 class DeepCCGStandardHead(ER):

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -19,17 +19,20 @@ from deepccg.gaussian import (
     swap_selection,
     target_weights,
 )
-from deepccg.gaussian.selection import IntArray
+from deepccg.gaussian.selection import FloatArray, IntArray
 from deepccg.memory import (
+    NOBODY,
     CandidateIndex,
     MemoryStore,
     balanced_random,
     candidates_of,
     class_balanced_reservoir,
+    pool_of,
     quotas_by_arrival,
     replace,
 )
 from deepccg.methods.outputs import Outputs
+from deepccg.methods.recent_errors import RecentErrors
 
 
 class SelectionConfig(Config):
@@ -47,6 +50,12 @@ class SelectionConfig(Config):
     )
     quota: Literal["fixed", "growing"] = Field(
         "fixed", description="memory shared among all known classes, or among those seen so far"
+    )
+    renewal: Annotated[float, Field(ge=0, le=1)] | Literal["errors"] = Field(
+        0.0,
+        description="lasso, greedy, swap: probability that a new example displaces any stored one "
+        "of its class instead of whom the selection picks, so that a class that changes is "
+        "followed; errors: as often as its new examples were lately taken for other classes",
     )
     lasso_penalty: NonNegativeFloat = Field(1e-3, description="lasso: lambda of Eq. 12")
     lasso_steps: NonNegativeInt = Field(100, description="lasso: gradient steps")
@@ -77,7 +86,8 @@ class SelectionConfig(Config):
 class Selection:
     """Keeps each class within its quota, by the rule that ``config`` names (Eqs. 10, 12).
 
-    It reads and rewrites a learner's memory and has no state of its own.
+    It reads and rewrites a learner's memory and has no state of its own. With ``renewal=errors``
+    the learner tells ``errors`` of every batch before it is reselected.
     """
 
     def __init__(
@@ -86,9 +96,11 @@ class Selection:
         memory: MemoryStore,
         outputs: Outputs,
         generator: torch.Generator,
+        errors: RecentErrors | None = None,
     ) -> None:
         self.config, self.memory = config, memory
         self.outputs, self.generator = outputs, generator
+        self.errors = errors or RecentErrors()
 
     def quotas(self) -> list[int]:
         """How many examples each class may store; the first seen get the remainder."""
@@ -124,23 +136,50 @@ class Selection:
             **extras: What the memory holds of each example besides, ``[B, ...]``.
         """
         contest = self._contest(y)
+        gone = self._give_way(contest)
         if natively is not None and contest.someone_leaves:
-            freed, entering = self._exchange(y, natively, contest)
-            replace(self.memory, freed, {"x": x, "y": y, "task": rows, **extras}, entering)
+            freed, entering = self._exchange(y, natively, contest, gone)
+            batch = {"x": x, "y": y, "task": rows, **extras}
+            replace(self.memory, np.concatenate([gone, freed]), batch, entering)
             return
-        index = candidates_of(contest.classes, self.memory, y)
+        index = candidates_of(contest.classes, self.memory, y, gone)
         keep = torch.from_numpy(index.real)
         if contest.someone_leaves:
             keep = self.select(self._candidates(embeddings(index), index, contest))
-        index.apply(keep, self.memory, x, y, rows, **extras)
+        index.apply(keep, self.memory, x, y, rows, gone, **extras)
 
-    def _exchange(self, y: Tensor, z: "Embedded", contest: "Contest") -> native.Exchange:
+    def _give_way(self, contest: "Contest") -> IntArray:
+        """Slots of stored examples that leave whatever the selection would say (``renewal``).
+
+        Without, a memory whose mean stands for more and more examples soon takes no new one: its
+        own mean is the one to keep. That serves while the class stays what it was.
+        """
+        if not (contest.displaced * contest.renewal).any():
+            return NOBODY
+        displaced = contest.displaced.sum()
+        draws = torch.rand(displaced + self.memory.size, generator=self.generator).numpy()
+        gives_way = draws[:displaced] < np.repeat(contest.renewal, contest.displaced)
+        if not gives_way.any():
+            return NOBODY
+        number = Counter(np.repeat(contest.classes, contest.displaced)[gives_way].tolist())
+        y, order = self.memory.y.cpu().numpy(), draws[displaced:].argsort()
+        gone = [order[y[order] == column][:count] for column, count in number.items()]
+        return np.concatenate(gone)
+
+    def _renewal(self, classes: list[int]) -> FloatArray:
+        """The probability of each class ``[K]``; selectors at random take new examples anyway."""
+        rate = self.config.renewal if self.config.selector in ("lasso", "greedy", "swap") else 0.0
+        return self.errors.of(classes) if rate == "errors" else np.full(len(classes), float(rate))
+
+    def _exchange(
+        self, y: Tensor, z: "Embedded", contest: "Contest", gone: IntArray
+    ) -> native.Exchange:
         """Greedy removal for all classes, the means to keep included, in one native call."""
         evidence = self.config.target == "evidence"
         return native.greedy_exchange(
             z.z,
             z.rows(self.memory.size),
-            torch.cat([self.memory.y, y]).numpy(),
+            pool_of(self.memory, y, gone, nobodys=len(self.outputs)),
             self.memory.size,
             contest.classes,
             contest.quota,
@@ -153,11 +192,16 @@ class Selection:
         new, quotas = Counter(y.tolist()), self.quotas()
         classes = sorted({*new, *self._over(quotas)})
         stored, seen = self.memory.counts, self.outputs.seen.tolist()
+        quota = np.array([quotas[column] for column in classes])
+        coming = np.array([new[column] for column in classes])
+        surplus = np.array([stored[column] for column in classes]) + coming - quota
         return Contest(
             classes,
-            quota=np.array([quotas[column] for column in classes]),
-            before=np.array([seen[column] - new[column] for column in classes]),
-            someone_leaves=any(stored[c] + new[c] > quotas[c] for c in classes),
+            quota=quota,
+            before=np.array([seen[column] for column in classes]) - coming,
+            renewal=self._renewal(classes),
+            displaced=np.minimum(surplus, coming).clip(min=0),
+            someone_leaves=bool((surplus > 0).any()),
         )
 
     def select(self, candidates: Candidates) -> Tensor:
@@ -193,12 +237,16 @@ class Contest(NamedTuple):
         classes: K class columns, in order.
         quota: How many examples each may store, ``[K]``.
         before: How many examples of each came before this batch, ``[K]``.
+        renewal: How likely one that must leave is any of the stored ones, ``[K]``.
+        displaced: How many must leave because of this batch, ``[K]``.
         someone_leaves: Whether there are more candidates than places in any of them.
     """
 
     classes: list[int]
     quota: IntArray
     before: IntArray
+    renewal: FloatArray
+    displaced: IntArray
     someone_leaves: bool
 
 
