@@ -1,6 +1,7 @@
 """Weights & Biases, offline: what its own reader finds in the files is what the records say."""
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,16 @@ def read(path: Path) -> Iterator[Record]:
         yield record
 
 
+def read_whole(path: Path, seconds: float = 200) -> list[Record]:
+    """All records, once W&B's own process, which may still be writing, has told of the end."""
+    until = time.monotonic() + seconds
+    while True:
+        records = list(read(path))
+        if any(record.HasField("exit") for record in records) or time.monotonic() > until:
+            return records
+        time.sleep(0.1)
+
+
 def history(records: list[Record]) -> Series:
     """Each curve, without what W&B adds of its own."""
     found: Series = {}
@@ -65,7 +76,7 @@ def test_an_offline_run_holds_the_records(
     directory = tracked_run(tmp_path / "run", "wandb", *cuts)
     assert directory.finished
     (path,) = (tmp_path / "run" / "wandb").glob("offline-run-*/*.wandb")  # the last attempt alone
-    records = list(read(path))
+    records = read_whole(path)
     assert history(records) == series(directory)
     (about,) = [record.run for record in records if record.HasField("run")]
     assert about.run_id == json.loads(directory.tracking_path.read_text())["id"]
