@@ -36,8 +36,8 @@ from reference import ONE_BY_ONE, ResNet
 
 from deepccg.core import Learner, TestSet
 from deepccg.evaluation import evaluate
+from deepccg.learners.inputs import IMAGES
 from deepccg.methods import METHODS
-from deepccg.methods.inputs import IMAGES
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "bench.json"
@@ -186,7 +186,7 @@ def peak_memory(name: str, size: Setting, fields: Mapping[str, object]) -> float
     """MiB resident at most, of a process that builds the learner and takes three steps."""
     request = json.dumps([name, size.classes, size.per_class, dict(fields)])
     command = [sys.executable, __file__, "--peak-memory", request]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
     return float(done.stdout.split()[-1])
 
 
@@ -206,8 +206,7 @@ def two_at_once(steps: int) -> float:
 
     def lasts(count: int) -> float:
         running = [
-            subprocess.Popen(command, stdout=subprocess.PIPE, text=True)  # noqa: S603
-            for _ in range(count)
+            subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(count)
         ]
         return max(float(process.communicate()[0]) for process in running)
 

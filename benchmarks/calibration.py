@@ -23,7 +23,7 @@ from sklearn.metrics import roc_auc_score
 
 from deepccg import Dataset, load_dataset, run
 from deepccg.core import derive_seed
-from deepccg.estimator.strangeness import strangeness
+from deepccg.estimator.ood import strangeness
 from deepccg.evaluation import brier_score, expected_calibration_error, reliability
 from deepccg.methods.deepccg import ClassConditional
 from deepccg.records import write_atomically

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from deepccg.experiment.build import build_material, resolve_recorded
-from deepccg.experiment.stored import stored_examples
+from deepccg.experiment.load import stored_examples
 from deepccg.records import RunDirectory
 from deepccg.streams import Stream, load_dataset
 

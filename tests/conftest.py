@@ -6,8 +6,8 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
-from deepccg.gaussian import native as gaussian_kernels
-from deepccg.networks import native as network_kernels
+from deepccg.gaussian import kernels as gaussian_kernels
+from deepccg.networks import kernels as network_kernels
 
 torch.set_num_threads(1)
 

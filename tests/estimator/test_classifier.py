@@ -17,7 +17,7 @@ from sklearn.preprocessing import StandardScaler
 from torch import nn
 
 from deepccg import METHODS, Batch, DeepCCG, DeepCCGClassifier, InputError
-from deepccg.estimator.odds import log_odds
+from deepccg.estimator.classifier import log_odds
 
 
 def test_it_answers_what_the_learner_underneath_answers(clouds: Any) -> None:

@@ -16,7 +16,7 @@ from sklearn.exceptions import NotFittedError
 from torch import nn
 
 from deepccg import DeepCCGClassifier, InputError
-from deepccg.estimator.export import OPSET
+from deepccg.estimator.onnx_export import OPSET
 
 ROOT = Path(__file__).parents[2]
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from deepccg import METHODS, DeepCCGClassifier, InputError
-from deepccg.estimator.inference import Inference
+from deepccg.estimator.onnx_export import Inference
 
 NAMES = ("ant", "bee", "cow", "dog")
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from deepccg import DeepCCGClassifier
-from deepccg.gaussian import native
+from deepccg.gaussian import kernels
 
-needs_compiler = pytest.mark.skipif(native.why_not() is not None, reason=f"{native.why_not()}")
+needs_compiler = pytest.mark.skipif(kernels.why_not() is not None, reason=f"{kernels.why_not()}")
 
 
 def batches(number: int = 15):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from deepccg.core import StepInfo
-from deepccg.experiment import schedule
+from deepccg.experiment import writer
 
 Progress = Callable[[int, int, StepInfo], None]
 
@@ -32,7 +32,7 @@ def checkpoint_every(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]
     """Sets the seconds between checkpoints; 0 means after every step."""
 
     def set_seconds(seconds: float) -> None:
-        monkeypatch.setattr(schedule, "CHECKPOINT_SECONDS", seconds)
+        monkeypatch.setattr(writer, "CHECKPOINT_SECONDS", seconds)
 
     return set_seconds
 

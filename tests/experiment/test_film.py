@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from deepccg.experiment.film import CLASSES, REACH, Planar, film
+from deepccg.demo.simulate import CLASSES, REACH, Planar, film
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from deepccg.experiment import resolve, resume, run
-from deepccg.networks.native import why_not
+from deepccg.networks.kernels import why_not
 from deepccg.records import RunDirectory
 from deepccg.streams import Dataset, from_arrays
 

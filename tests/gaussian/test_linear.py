@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import multivariate_normal
 
-from deepccg.gaussian.linear import LinearModel, fit_linear_model
+from deepccg.gaussian.linear_regression import LinearModel, fit_linear_model
 
 NOISE, PRIOR, DIM, OUTPUTS = 0.3, 2.0, 3, 4
 counts, seeds = st.integers(2, 9), st.integers(0, 2**20)

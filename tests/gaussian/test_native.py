@@ -15,16 +15,16 @@ from deepccg.gaussian import (
     class_posterior,
     fitted_scale,
     greedy_selection,
+    kernels,
     log_conditional_marginal_likelihood,
     log_predictive_density,
-    native,
     squared_distances,
     target_weights,
 )
 from deepccg.memory import MemoryStore, candidates_of
 from deepccg.methods import METHODS
 
-pytestmark = pytest.mark.skipif(native.why_not() is not None, reason=f"{native.why_not()}")
+pytestmark = pytest.mark.skipif(kernels.why_not() is not None, reason=f"{kernels.why_not()}")
 
 DTYPES = st.sampled_from([torch.float32, torch.float64])
 SIZES = st.integers(1, 40)
@@ -62,7 +62,7 @@ def test_terms_and_gradient(seed, rows, classes, dim, dtype, variance, same_mask
     else:
         mask = torch.rand(rows, classes, generator=random) < 0.7
     ours, theirs = z.clone().requires_grad_(), z.clone().requires_grad_()
-    terms, exists = native.conditional_marginal_likelihood(
+    terms, exists = kernels.conditional_marginal_likelihood(
         ours, y, posterior, scale, mask, variance
     )
     wanted, wanted_exists = terms_by_pytorch(theirs, y, posterior, scale, mask, variance)
@@ -82,7 +82,7 @@ def test_the_gradient_is_the_slope():
     y, mask = torch.tensor([0, 1, 2, 0]), torch.ones(4, 3, dtype=torch.bool)
     for variance in ("shared", "per-class"):
         assert torch.autograd.gradcheck(
-            lambda z, v=variance: native.conditional_marginal_likelihood(
+            lambda z, v=variance: kernels.conditional_marginal_likelihood(
                 z, y, posterior, torch.tensor(1.5), mask, v
             )[0],
             z,
@@ -96,12 +96,12 @@ def test_tensors_that_are_not_laid_out_in_rows():
     mask = torch.rand(4, 8, generator=random).T < 0.9
     y = torch.arange(16)[::2] % 4
     posterior = Posterior(mean, torch.arange(8.0)[::2] + 1)
-    ours = native.conditional_marginal_likelihood(
+    ours = kernels.conditional_marginal_likelihood(
         z, y, posterior, torch.tensor(1.0), mask, "shared"
     )
     theirs = terms_by_pytorch(z, y, posterior, torch.tensor(1.0), mask, "shared")
     torch.testing.assert_close(ours, theirs)
-    (found, _), wanted = native.centred(z, y, 5), class_posterior(z, y, 5)
+    (found, _), wanted = kernels.centred(z, y, 5), class_posterior(z, y, 5)
     torch.testing.assert_close((found.mean, found.count), (wanted.mean, wanted.count))
 
 
@@ -111,7 +111,7 @@ def test_distances_beyond_all_numbers(far):
     z = torch.tensor([[0.0] * 50, [far] * 50])
     posterior = Posterior(torch.tensor([[0.0] * 50, [1.0] * 50, [far] * 50]), torch.ones(3))
     arguments = torch.tensor([0, 2]), posterior, torch.tensor(1.0), torch.ones(2, 3) > 0, "shared"
-    ours = native.conditional_marginal_likelihood(z, *arguments)
+    ours = kernels.conditional_marginal_likelihood(z, *arguments)
     theirs = terms_by_pytorch(z, *arguments)
     torch.testing.assert_close(ours, theirs)
 
@@ -122,7 +122,7 @@ def test_posterior_and_deviation(seed, rows, classes, dim, dtype):
     z = torch.randn(rows, dim, generator=random, dtype=dtype)
     y = torch.randint(0, classes, (rows,), generator=random)
     wanted = class_posterior(z, y, classes)
-    posterior, deviation = native.centred(z, y, classes)
+    posterior, deviation = kernels.centred(z, y, classes)
     assert torch.equal(posterior.count, wanted.count)
     torch.testing.assert_close(posterior.mean, wanted.mean)
     torch.testing.assert_close(deviation, z - wanted.mean[y])
@@ -181,7 +181,7 @@ def test_what_is_exchanged(seed, stored, new, classes, dim, evidence, equals):
         z, torch.from_numpy(y[:stored]), torch.from_numpy(y[stored:]), concerned, quota, before,
         evidence, plain_generator,
     )  # fmt: skip
-    found = native.greedy_exchange(
+    found = kernels.greedy_exchange(
         z[shuffled], row, y, stored, concerned, quota,
         before.astype(float) if evidence else np.full(len(before), -1.0), generator,
     )  # fmt: skip
@@ -204,7 +204,7 @@ def test_equals_leave_at_random():
     random = torch.Generator().manual_seed(0)
     left = np.zeros(6)
     for _ in range(600):
-        freed, entering = native.greedy_exchange(
+        freed, entering = kernels.greedy_exchange(
             z, np.arange(6), y, 6, [0], np.array([5]), np.array([6.0]), random
         )
         assert (len(freed), len(entering)) == (1, 0)
@@ -278,7 +278,7 @@ def test_a_stream_is_learned_alike(method, fields, tasks):
 
 
 def test_only_the_processors_two_precisions_suit():
-    assert native.suits_kernels(torch.zeros(1, dtype=torch.float32))
-    assert native.suits_kernels(torch.zeros(1, dtype=torch.float64))
-    assert not native.suits_kernels(torch.zeros(1, dtype=torch.bfloat16))
-    assert not native.suits_kernels(torch.zeros(1, device="meta"))
+    assert kernels.suits_kernels(torch.zeros(1, dtype=torch.float32))
+    assert kernels.suits_kernels(torch.zeros(1, dtype=torch.float64))
+    assert not kernels.suits_kernels(torch.zeros(1, dtype=torch.bfloat16))
+    assert not kernels.suits_kernels(torch.zeros(1, device="meta"))

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.spatial import KDTree
 
-from deepccg.memory.entropy import (
+from deepccg.memory.policies import (
     TINY,
     entropy_without_each,
     nearest_neighbour_entropy,

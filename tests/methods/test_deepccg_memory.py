@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deepccg.core import Task
+from deepccg.learners.selection import Selection
 from deepccg.methods import DeepCCG
-from deepccg.methods.selection import Selection
 
 SELECTORS = ("greedy", "swap", "lasso", "reservoir", "random")
 

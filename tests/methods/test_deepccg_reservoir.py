@@ -8,7 +8,7 @@ from scipy import stats
 from deepccg.core import Batch, Task
 from deepccg.memory import offer_to_reservoir
 from deepccg.methods import ER, DeepCCG
-from deepccg.methods.deepccg_reservoir import DeepCCGReservoir
+from deepccg.methods.deepccg_ablations import DeepCCGReservoir
 from deepccg.networks import Flat
 
 TASKS = (Task(0, (0, 1, 2)), Task(1, (2, 3)), Task(2, (4, 5)), None)

@@ -8,9 +8,9 @@ import torch
 
 from deepccg.core import Task
 from deepccg.gaussian import class_posterior, squared_distances
+from deepccg.learners.losses import masked_cross_entropy, reduce_replay
 from deepccg.methods import ER, SGD, DeepCCG
-from deepccg.methods.deepccg_standard_head import DeepCCGStandardHead
-from deepccg.methods.losses import masked_cross_entropy, reduce_replay
+from deepccg.methods.deepccg_ablations import DeepCCGStandardHead
 from deepccg.networks import Flat
 
 WINDOWS = (Task(0, (0, 1, 2)), Task(1, (1, 2, 3)), Task(2, (4, 5)), None)

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from deepccg.core import Diverged, Task
 from deepccg.gaussian import class_posterior, fitted_scale
+from deepccg.memory.sampling import draw_balanced, draw_uniform, give_back
 from deepccg.methods import DeepCCG
-from deepccg.methods.replay import draw_balanced, draw_uniform, give_back
 
 WINDOWS = (Task(0, (0, 1, 2)), Task(1, (1, 2, 3)), Task(2, (5, 6)), None)
 LABELS = ([0, 1, 2, 1, 0], [1, 2, 3, 3, 2, 1], [5, 6, 5, 6], [0, 3, 6, 5])

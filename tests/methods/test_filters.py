@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from deepccg.core import InputError
-from deepccg.methods.filters import filter_layers, only
+from deepccg.methods.packnet_filters import filter_layers, only
 from deepccg.networks import MLP, Flat, NetworkConfig, SlimResNet18, build_network
 
 

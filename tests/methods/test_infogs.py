@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from deepccg.core import Task
-from deepccg.gaussian.linear import LinearModel
+from deepccg.gaussian.linear_regression import LinearModel
 from deepccg.methods.infogs import InfoGS
 
 WINDOWS = (Task(0, (0, 1, 2)), Task(1, (1, 2, 3)), Task(2, (2, 3, 4)))

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deepccg.core import Task
+from deepccg.learners.losses import masked_cross_entropy, reduce
 from deepccg.methods import ER, SGD
-from deepccg.methods.losses import masked_cross_entropy, reduce
 
 OLD, NEW = Task(0, (0, 1)), Task(1, (2, 3))
 LABELS = (0, 1, 2, 3, 8, 9)

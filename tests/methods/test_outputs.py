@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deepccg.core import Batch, InputError, State, StateMismatch, Task
-from deepccg.methods.outputs import OPEN_TASK, Outputs
+from deepccg.learners.classes import OPEN_TASK, Outputs
 
 
 def batch_of(labels: list[int], task: Task | None = None) -> Batch:

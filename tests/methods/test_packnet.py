@@ -9,11 +9,10 @@ from torch import nn
 
 from deepccg.core import Batch, InputError, Task, TaskRequired, TestSet
 from deepccg.evaluation import evaluate
-from deepccg.methods.filters import only
-from deepccg.methods.packing import FREE, claimed
+from deepccg.learners.heads import TaskHeads
 from deepccg.methods.packnet import PackNet
+from deepccg.methods.packnet_filters import FREE, claimed, only
 from deepccg.methods.sgd import SGD
-from deepccg.methods.task_heads import TaskHeads
 from deepccg.networks import MLP, Flat, SlimResNet18
 
 BATCHES = 6

@@ -5,10 +5,10 @@ import torch
 from torch import nn
 
 from deepccg.core import InputError
-from deepccg.methods.losses import masked_cross_entropy
-from deepccg.methods.per_example import per_example_gradients
+from deepccg.learners.losses import masked_cross_entropy
+from deepccg.learners.per_sample_gradients import per_example_gradients
 from deepccg.networks import MLP, Convolution, InstanceNorm, SlimResNet18
-from deepccg.networks.native import why_not
+from deepccg.networks.kernels import why_not
 
 
 class Odd(nn.Module):

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from deepccg.core import Batch, Task
+from deepccg.learners.inputs import IMAGES
 from deepccg.methods import DeepCCG
-from deepccg.methods.inputs import IMAGES
 from deepccg.networks import MLP
 
 VECTOR, IMAGE, PER_TASK = (4,), (1, 2, 2), 5

@@ -11,8 +11,8 @@ from pydantic import ValidationError
 
 from deepccg.core import State, StateMismatch, Task
 from deepccg.gaussian import class_posterior
+from deepccg.learners.embedding_cache import AGE, EMBEDDING, draw_refresh
 from deepccg.methods import DeepCCG, DeepCCGReservoir
-from deepccg.methods.lazy import AGE, EMBEDDING, draw_refresh
 
 WINDOWS = (Task(0, (0, 1, 2)), Task(1, (1, 2, 3)), Task(2, (5, 6)), None)
 LABELS = ([0, 1, 2, 1, 0], [1, 2, 3, 3, 2, 1], [5, 6, 5, 6], [0, 3, 6, 5])

@@ -8,9 +8,9 @@ import torch
 from torch.distributions import Normal
 
 from deepccg.core import Task
+from deepccg.memory.sampling import give_back
 from deepccg.methods import DeepCCG
 from deepccg.methods.protocl import ProtoCL
-from deepccg.methods.replay import give_back
 from deepccg.networks import Flat
 
 WINDOWS = (Task(0, (0, 1, 2)), Task(1, (1, 2, 3)), Task(2, (5, 6)), None)

@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deepccg.core import Batch, StateMismatch
+from deepccg.learners.selection import WINDOW, RecentErrors, Selection
 from deepccg.methods import DeepCCG, DeepCCGStandardHead
-from deepccg.methods.recent_errors import WINDOW, RecentErrors
-from deepccg.methods.selection import Selection
 
 QUOTA = 8
 

@@ -11,11 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from deepccg.networks import NetworkConfig, SlimResNet18, build_network, native
-from deepccg.networks.native import why_not
-from deepccg.networks.noting import noting_each
+from deepccg.networks import NetworkConfig, SlimResNet18, build_network, kernels
+from deepccg.networks.kernels import convolve, instance_norm, noting_each, why_not
 from deepccg.networks.resnet import BasicBlock, Convolution, InstanceNorm
-from deepccg.networks.side_by_side import convolve, instance_norm
 
 needs_compiler = pytest.mark.skipif(why_not() is not None, reason=f"{why_not()}")
 
@@ -286,7 +284,7 @@ def test_without_a_compiler_one_line_is_said_and_pytorch_is_used():
 @needs_compiler
 def test_what_was_compiled_is_found_by_the_next_process(tmp_path, monkeypatch):
     monkeypatch.setenv("DEEPCCG_CACHE", str(tmp_path))
-    program = "from deepccg.networks.native import why_not; assert why_not() is None, why_not()"
+    program = "from deepccg.networks.kernels import why_not; assert why_not() is None, why_not()"
     written = []
     for _ in range(2):
         subprocess.run([sys.executable, "-c", program], check=True)
@@ -301,9 +299,9 @@ def test_a_compiler_that_fails_is_told(tmp_path, monkeypatch):
     broken.chmod(0o755)
     monkeypatch.setenv("CXX", str(broken))
     monkeypatch.setenv("DEEPCCG_CACHE", str(tmp_path / "cache"))
-    native._found.cache_clear()
+    kernels._found.cache_clear()
     try:
         assert why_not() == "broken could not compile the kernels"
         assert list((tmp_path / "cache" / "kernels").iterdir()) == []
     finally:
-        native._found.cache_clear()
+        kernels._found.cache_clear()

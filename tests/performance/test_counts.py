@@ -16,7 +16,7 @@ from torch import nn
 from deepccg.core import Batch, Learner, Task, make_generator
 from deepccg.methods import METHODS
 from deepccg.networks import MLP, NetworkConfig, build_network
-from deepccg.networks.native import why_not
+from deepccg.networks.kernels import why_not
 
 FEATURES, PER_TASK, PER_CLASS, STEPS = 6, 5, 4, 6
 TASKS = [Task(i, tuple(range(i * PER_TASK, (i + 1) * PER_TASK)), batches=8) for i in range(4)]

@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode  # PyTorch documents 
 
 from deepccg import DeepCCGClassifier
 from deepccg.estimator.river import RiverClassifier
-from deepccg.gaussian import native
+from deepccg.gaussian import kernels
 
 FEATURES, CLASSES, PER_CLASS = 64, 10, 20
 SETTING = {"memory": CLASSES * PER_CLASS, "encoder_params": {"layers": (100, 80)}}
@@ -55,9 +55,9 @@ def random() -> np.random.Generator:
 def most(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> dict[int, int]:
     """How many at most, with compiled kernels and without."""
     with_kernels = request.param == "kernels"
-    if with_kernels and native.why_not() is not None:
-        pytest.skip(f"{native.why_not()}")
-    monkeypatch.setattr(native, "why_not", lambda: None if with_kernels else "not wanted")
+    if with_kernels and kernels.why_not() is not None:
+        pytest.skip(f"{kernels.why_not()}")
+    monkeypatch.setattr(kernels, "why_not", lambda: None if with_kernels else "not wanted")
     return MOST[request.param]
 
 

@@ -105,7 +105,7 @@ class Calls:
     """Stands before the low-level calls, counts them, and lets something happen in one."""
 
     def __init__(self, moment: Moment | None) -> None:
-        from deepccg.experiment import journal
+        from deepccg.experiment import writer
 
         self.seen = ""
         self._moment = moment
@@ -113,14 +113,14 @@ class Calls:
         self._saving = False
         for name in CALLS:
             setattr(os, name, self._watched(name, getattr(os, name)))
-        save = journal.save_checkpoint
+        save = writer.save_checkpoint
 
         def watched_save(*arguments: Any) -> None:
             self._saving = True
             save(*arguments)
             self._saving = False
 
-        journal.save_checkpoint = watched_save
+        writer.save_checkpoint = watched_save
 
     def _watched(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
         def watched(*arguments: Any) -> Any:

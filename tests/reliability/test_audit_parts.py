@@ -12,10 +12,14 @@ from torch import nn
 from torch.func import functional_call, grad, vmap
 
 from deepccg.core import State
-from deepccg.experiment.audit_answers import Answers
-from deepccg.experiment.audit_holdings import ExampleIndex, fingerprint
-from deepccg.experiment.audit_passes import PassCounter
-from deepccg.experiment.audit_reach import tensor_bytes, tensors_within
+from deepccg.experiment.audit.measure import (
+    ExampleIndex,
+    PassCounter,
+    fingerprint,
+    tensor_bytes,
+    tensors_within,
+)
+from deepccg.experiment.audit.verdict import Answers
 from deepccg.networks import MLP
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from deepccg.core import InputError, State, StateMismatch
 from deepccg.experiment import CheckpointWarning, checkpoint, load, load_run, run
 from deepccg.experiment.checkpoint import load_checkpoint, save_checkpoint
-from deepccg.experiment.schedule import CheckpointSchedule
+from deepccg.experiment.writer import CheckpointSchedule
 from deepccg.records import RecordError, write_atomically
 
 DIGITS: dict[str, Any] = {"method": "er", "stream.examples_per_class": 20}
@@ -249,7 +249,7 @@ def test_a_wrong_schedule_is_one_line(tmp_path: Path, every: Any) -> None:
 
 def test_a_schedule_in_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
-    monkeypatch.setattr("deepccg.experiment.schedule.time.monotonic", lambda: now)
+    monkeypatch.setattr("deepccg.experiment.writer.time.monotonic", lambda: now)
     schedule = CheckpointSchedule("30s")
     due = []
     for step in range(1, 11):

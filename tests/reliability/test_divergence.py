@@ -12,9 +12,9 @@ import torch
 from deepccg.core import Batch, Config, Diverged, Learner, State, StepInfo, Task
 from deepccg.experiment import load, run
 from deepccg.experiment.checkpoint import load_checkpoint
-from deepccg.experiment.health import check_state, check_step
+from deepccg.experiment.guards import check_state, check_step
+from deepccg.learners.inputs import all_finite, usable
 from deepccg.methods import METHODS, NetworkLearner
-from deepccg.methods.health import all_finite, usable
 from deepccg.networks import MLP
 from deepccg.records import RunDirectory, find_runs
 

@@ -26,8 +26,8 @@ from deepccg.core import (
     Task,
     make_generator,
 )
+from deepccg.learners.state import FORMAT
 from deepccg.methods import ER, METHODS
-from deepccg.methods.formats import FORMAT
 from deepccg.networks import NetworkConfig, build_network
 
 CASES = settings(max_examples=int(os.environ.get("DEEPCCG_FUZZ_CASES", "60")))

@@ -7,8 +7,8 @@ import re
 import numpy as np
 import pytest
 
-from deepccg.report import Panel, demo_page
-from deepccg.report.demo import packed_positions
+from deepccg.demo import Panel, demo_page
+from deepccg.demo.page import packed_positions
 
 BATCHES, REACH = 40, 3.0
 TASKS = np.repeat([0, 1], BATCHES // 2)

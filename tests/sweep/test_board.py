@@ -6,8 +6,8 @@ import time
 import pytest
 from rich.console import Console
 
-from deepccg.sweep.board import Board, Lines, LiveTable, duration
-from deepccg.sweep.execute import Answer
+from deepccg.sweep.job import Answer
+from deepccg.sweep.progress import Board, Lines, LiveTable, duration
 
 KILLED = Answer("failed", "its process was killed by SIGKILL", again=True)
 

@@ -17,10 +17,10 @@ from deepccg.experiment import resolve, run
 from deepccg.experiment.checkpoint import load_checkpoint
 from deepccg.records import RunDirectory
 from deepccg.sweep import Job, SweepStopped, load_grid, run_jobs
-from deepccg.sweep.board import Board
 from deepccg.sweep.engine import Began, Ended, Event
-from deepccg.sweep.execute import Answer, Order, execute, order_for
-from deepccg.sweep.run import Sweep
+from deepccg.sweep.job import Answer, Order, execute, order_for
+from deepccg.sweep.progress import Board
+from deepccg.sweep.scheduler import Sweep
 
 GRID = """
 methods = "odd_learners:Slow"

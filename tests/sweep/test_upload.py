@@ -13,7 +13,7 @@ from deepccg.core import InputError
 from deepccg.experiment import resolve, run
 from deepccg.records import RunDirectory, find_runs
 from deepccg.sweep import Grid, run_jobs
-from deepccg.sweep.execute import Answer
+from deepccg.sweep.job import Answer
 from deepccg.sweep.upload import Upload
 
 DONE = Answer("finished")

@@ -11,7 +11,7 @@ from deepccg.core import InputError
 from deepccg.experiment import run
 from deepccg.records import RecordError, RunDirectory, Training
 from deepccg.tracking import Point, Points, Tracked, tracked
-from deepccg.tracking import track as module
+from deepccg.tracking import tracker as module
 
 
 class Unreliable:

@@ -30,9 +30,9 @@ def demo(
 
     **Example:** `deepccg demo --open`
     """
-    from deepccg.experiment import REACH, film
+    from deepccg.demo import REACH, Panel, demo_page, film
     from deepccg.records import write_atomically
-    from deepccg.report import Panel, demo_page, method_name
+    from deepccg.report import method_name
 
     check_out(out)
     shown = film(seed)

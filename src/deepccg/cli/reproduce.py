@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from deepccg.cli.fleet import run_all, tell_failures
 from deepccg.cli.options import (
     AddressOption,
     DataDirOption,
@@ -18,6 +17,7 @@ from deepccg.cli.options import (
     what,
     where,
 )
+from deepccg.cli.progress import run_all, tell_failures
 
 if TYPE_CHECKING:
     from deepccg.reproduce import Plan, Runs

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from deepccg.cli.options import CHECKPOINT_HELP, TRACK_HELP, check_data_dir, names
+from deepccg.cli.progress import work
 from deepccg.cli.results import print_recorded, print_results, title
-from deepccg.cli.work import work
 
 if TYPE_CHECKING:
     from deepccg.core import Learner
     from deepccg.experiment import RunConfig, RunResult
-    from deepccg.experiment.recorded import ClassNeeded
+    from deepccg.experiment.session import ClassNeeded
     from deepccg.records import RunDirectory
 
 
@@ -47,7 +47,7 @@ def resume(
     """
     from deepccg.core import InputError, InUse
     from deepccg.experiment import is_finished, learner_class
-    from deepccg.experiment.recorded import ClassNeeded, recorded_config
+    from deepccg.experiment.session import ClassNeeded, recorded_config
     from deepccg.records import find_runs
 
     found = find_runs([directory])
@@ -87,7 +87,7 @@ def _resume_one(
 ) -> "RunResult":
     from deepccg.experiment import recorded
     from deepccg.experiment import resume as resume_one
-    from deepccg.experiment.recorded import recorded_config
+    from deepccg.experiment.session import recorded_config
 
     named = classes.get(recorded_config(target).method.name)
     config, learner = recorded(target, named)

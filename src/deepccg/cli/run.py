@@ -13,8 +13,8 @@ from deepccg.cli.options import (
     what,
     where,
 )
+from deepccg.cli.progress import work
 from deepccg.cli.results import print_results
-from deepccg.cli.work import work
 
 if TYPE_CHECKING:
     from deepccg.experiment import RunConfig, RunResult

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deepccg.cli.fleet import leave
 from deepccg.cli.options import (
     CHECKPOINT_HELP,
     JobsOption,
@@ -19,6 +18,7 @@ from deepccg.cli.options import (
     what,
     where,
 )
+from deepccg.cli.progress import leave
 
 if TYPE_CHECKING:
     from deepccg.sweep import Job, Outcome

@@ -12,7 +12,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from deepccg.cli.fleet import run_all
 from deepccg.cli.options import (
     AddressOption,
     DataDirOption,
@@ -24,6 +23,7 @@ from deepccg.cli.options import (
     what,
     where,
 )
+from deepccg.cli.progress import run_all
 
 if TYPE_CHECKING:
     from deepccg.tune import Tuned

@@ -1,5 +1,6 @@
 """The contract: batches, tasks, learners, and what they say when something is wrong."""
 
+from deepccg.core.compile import default_cache_dir
 from deepccg.core.config import Config
 from deepccg.core.errors import (
     CannotWrite,
@@ -13,7 +14,6 @@ from deepccg.core.errors import (
     TaskRequired,
 )
 from deepccg.core.learner import Learner
-from deepccg.core.places import default_cache_dir
 from deepccg.core.seeding import derive_seed, make_generator
 from deepccg.core.types import (
     Batch,

@@ -13,19 +13,66 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from deepccg.core import Batch, make_generator
-from deepccg.estimator.available import can_forget, only_if
-from deepccg.estimator.export import export_estimator
-from deepccg.estimator.files import as_arrays, as_tensors, load_estimator, save_estimator
-from deepccg.estimator.forgetting import forget, without_memory
-from deepccg.estimator.inputs import check_count, check_inputs, check_labels, plain_labels
+from deepccg.core import Batch, InputError, make_generator
+from deepccg.estimator.features import FloatArray
+from deepccg.estimator.inputs import check_count, check_inputs, check_labels
 from deepccg.estimator.inspection import Inspection
-from deepccg.estimator.labels import IntArray, Labels, LabelTable
-from deepccg.estimator.odds import FloatArray, check_predicted, log_odds, log_softmax
-from deepccg.estimator.plan import Plan, completed_params
-from deepccg.estimator.tasks import AnyTask, TaskTable, check_within, labels_of
-from deepccg.estimator.undoing import all_or_nothing
-from deepccg.methods.conditioned import ConditionedLearner
+from deepccg.estimator.labels import (
+    AnyTask,
+    IntArray,
+    Labels,
+    LabelTable,
+    TaskTable,
+    check_within,
+    labels_of,
+    plain_labels,
+)
+from deepccg.estimator.onnx_export import export_estimator
+from deepccg.estimator.persistence import (
+    all_or_nothing,
+    as_arrays,
+    as_tensors,
+    load_estimator,
+    save_estimator,
+)
+from deepccg.estimator.spec import Plan, can_forget, completed_params, only_if
+from deepccg.estimator.unlearning import forget, without_memory
+from deepccg.learners.conditioned import ConditionedLearner
+
+CERTAIN = 1e9  # log odds of what is impossible or certain, so that they are finite
+
+
+def check_predicted(logits: FloatArray) -> None:
+    """Refuse inputs on which the encoder or the classifier has overflown."""
+    rows = np.isnan(logits.max(axis=1, initial=-np.inf))
+    if rows.any():
+        raise InputError(
+            f"the outputs for row {rows.argmax()} of X are not numbers: its values are too large "
+            f"for this encoder; scale the inputs"
+        )
+
+
+def log_softmax(logits: FloatArray) -> FloatArray:
+    """Log probabilities of ``logits [N, K]``."""
+    total: FloatArray = np.logaddexp.reduce(logits, axis=1, keepdims=True)
+    return logits - total
+
+
+def log_odds(logits: FloatArray) -> FloatArray:
+    """``log p_c / (1 - p_c)`` of ``logits [N, K]``, exact also where p_c is nearly 1.
+
+    >>> log_odds(np.log([[0.2, 0.8]])).round(4).tolist()
+    [[-1.3863, 1.3863]]
+    """
+    best = logits.argmax(axis=1)[:, None]
+    rest = logits.copy()
+    np.put_along_axis(rest, best, -np.inf, axis=1)
+    rest_total = np.logaddexp.reduce(rest, axis=1, keepdims=True)
+    total = np.logaddexp(rest_total, np.take_along_axis(logits, best, axis=1))
+    odds = rest - total - np.log1p(-np.exp(rest - total))  # here p_c is at most a half
+    np.put_along_axis(odds, best, np.take_along_axis(logits, best, axis=1) - rest_total, axis=1)
+    return np.clip(odds, -CERTAIN, CERTAIN)
+
 
 FIT_BATCH, FIT_STEPS = 32, 10  # of ``fit``: most rows per step, fewest steps per pass
 

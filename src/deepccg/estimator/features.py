@@ -6,9 +6,11 @@ from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from deepccg.core import InputError
-from deepccg.estimator.odds import FloatArray
+
+FloatArray = npt.NDArray[np.float64]
 
 _PLAIN = {bool, float, int}
 _PANDAS_MISSING = {"NAType", "NaTType"}  # by name: without River there need be no pandas

@@ -15,7 +15,11 @@ from sklearn.utils.validation import (
 from torch import Tensor
 
 from deepccg.core import InputError
-from deepccg.estimator.labels import Labels, check_usable, gathered, of_one_kind, signed
+from deepccg.estimator.labels import (
+    Labels,
+    gathered,
+    plain_labels,
+)
 
 _VECTORS = (np.float64, np.float32)  # other types become the first
 _IMAGES = (np.float32, np.uint8)
@@ -58,15 +62,6 @@ def check_labels(y: Any, x: Tensor) -> Labels:
     check_consistent_length(x, array)
     check_classification_targets(array)
     return array
-
-
-def plain_labels(values: Any) -> Labels:
-    """Labels ``[K]``, one or several, as an array of numbers or of names; all else is refused."""
-    array = gathered(values)
-    if array.ndim == 1 and array.dtype.kind in "OT":
-        array = of_one_kind(array.astype(object))
-    check_usable(array)
-    return signed(array)
 
 
 def check_slots(index: Any, size: int) -> list[int]:

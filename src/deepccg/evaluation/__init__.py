@@ -7,7 +7,7 @@ from deepccg.evaluation.calibration import (
     reliability,
 )
 from deepccg.evaluation.evaluate import Witness, evaluate
-from deepccg.evaluation.shift import ShiftMeter
+from deepccg.evaluation.representation_shift import ShiftMeter
 
 __all__ = [
     "Reliability",

@@ -1,6 +1,6 @@
 """Running experiments: configuration, the loop, checkpoints."""
 
-from deepccg.experiment.audit_report import protocol_line
+from deepccg.experiment.audit.verdict import protocol_line
 from deepccg.experiment.build import (
     build_learner,
     build_material,
@@ -18,26 +18,20 @@ from deepccg.experiment.config import (
     StreamConfig,
     validated,
 )
-from deepccg.experiment.directory import is_finished
-from deepccg.experiment.film import REACH, Film, Reel, film
-from deepccg.experiment.journal import resume_command
-from deepccg.experiment.load import TrainedRun, load, load_run
+from deepccg.experiment.guards import Interrupted, StopRequest, ask_to_stop, stop_requests
+from deepccg.experiment.load import StoredExamples, TrainedRun, load, load_run, stored_examples
 from deepccg.experiment.presets import PRESETS
-from deepccg.experiment.recorded import folder_of, recorded
 from deepccg.experiment.run import RunResult, resume, run
 from deepccg.experiment.seeds import parse_seeds
-from deepccg.experiment.stopping import Interrupted, StopRequest, ask_to_stop, stop_requests
-from deepccg.experiment.stored import StoredExamples, stored_examples
+from deepccg.experiment.session import folder_of, is_finished, recorded
+from deepccg.experiment.writer import resume_command
 
 __all__ = [
     "PRESETS",
-    "REACH",
     "CheckpointWarning",
     "EvaluationConfig",
-    "Film",
     "Interrupted",
     "MethodSettings",
-    "Reel",
     "RunConfig",
     "RunResult",
     "StopRequest",
@@ -47,7 +41,6 @@ __all__ = [
     "ask_to_stop",
     "build_learner",
     "build_material",
-    "film",
     "folder_of",
     "is_finished",
     "learner_class",

@@ -5,12 +5,48 @@ import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
-from deepccg.core import Learner, StateMismatch
+import numpy as np
+import numpy.typing as npt
+
+from deepccg.core import InputError, Learner, StateMismatch
 from deepccg.experiment.build import build_learner
 from deepccg.experiment.checkpoint import CheckpointWarning, load_newest
 from deepccg.experiment.config import RunConfig
-from deepccg.experiment.recorded import recorded
+from deepccg.experiment.session import recorded
+from deepccg.methods import NetworkLearner
 from deepccg.records import RunDirectory
+
+
+@dataclass(frozen=True)
+class StoredExamples:
+    """The examples in a memory.
+
+    Args:
+        x: ``[M, ...]``: uint8 images ``[M, C, H, W]`` or float vectors ``[M, F]``.
+        y: ``[M]`` labels.
+        classes: All labels, in order of arrival.
+        class_names: The name of each label.
+    """
+
+    x: npt.NDArray[np.generic]
+    y: npt.NDArray[np.int64]
+    classes: tuple[int, ...]
+    class_names: tuple[str, ...]
+
+
+def stored_examples(directory: str | os.PathLike[str]) -> StoredExamples:
+    """The memory in a run's last checkpoint; without examples for a method that stores none."""
+    trained = load_run(directory)
+    learner = trained.learner
+    if not isinstance(learner, NetworkLearner):
+        raise InputError(f"{directory} was learned by a class that does not show its memory")
+    labels = np.array(learner.classes, dtype=np.int64)
+    return StoredExamples(
+        x=learner.memory.x.cpu().numpy(),
+        y=labels[learner.memory.y.cpu().numpy()],
+        classes=learner.classes,
+        class_names=trained.class_names,
+    )
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 from deepccg.core import InputError, Learner, StepInfo
 from deepccg.evaluation import Witness, evaluate
-from deepccg.experiment.audit import Auditor
+from deepccg.experiment.audit.auditor import Auditor
 from deepccg.experiment.build import (
     Material,
     build_learner,
@@ -18,15 +18,17 @@ from deepccg.experiment.build import (
     resolve,
 )
 from deepccg.experiment.config import RunConfig
-from deepccg.experiment.directory import opened
-from deepccg.experiment.health import check_state, check_step, divergence_explained
-from deepccg.experiment.journal import Journal
-from deepccg.experiment.recorded import kernels_of, recorded, recorded_data
-from deepccg.experiment.schedule import CheckpointSchedule
+from deepccg.experiment.guards import (
+    Interrupted,
+    check_state,
+    check_step,
+    divergence_explained,
+    stop_requests,
+    torch_threads,
+)
+from deepccg.experiment.session import kernels_of, opened, recorded, recorded_data
 from deepccg.experiment.shift import ShiftLog
-from deepccg.experiment.stopping import Interrupted, stop_requests
-from deepccg.experiment.stopwatch import Stopwatch
-from deepccg.experiment.threads import torch_threads
+from deepccg.experiment.writer import CheckpointSchedule, Journal, Stopwatch
 from deepccg.records import Evaluation, RecordError, RunDirectory, Training, summary
 from deepccg.streams import Cursor, Dataset, load_dataset
 from deepccg.tracking import check_tracker, tracked

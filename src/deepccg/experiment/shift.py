@@ -2,10 +2,10 @@
 
 from deepccg.core import Learner
 from deepccg.evaluation import ShiftMeter
-from deepccg.experiment.audit import Auditor
+from deepccg.experiment.audit.auditor import Auditor
 from deepccg.experiment.build import Material
 from deepccg.experiment.config import RunConfig
-from deepccg.experiment.journal import Journal
+from deepccg.experiment.writer import Journal
 
 
 class ShiftLog:

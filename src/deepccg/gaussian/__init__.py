@@ -4,15 +4,8 @@ Equation numbers are those of Lee & Storkey (AISTATS 2024). Shapes: ``B`` exampl
 ``D`` dimensions, ``K`` classes being reselected, ``N`` candidates of a class.
 """
 
-from deepccg.gaussian import native
-from deepccg.gaussian.conjugate import (
-    Prototypes,
-    log_class_predictive,
-    log_prototype_predictive,
-    update_prototypes,
-)
-from deepccg.gaussian.drift import Moved, moved_embeddings
-from deepccg.gaussian.lasso import LassoConfig, lasso_gradient, lasso_selection
+from deepccg.gaussian import kernels
+from deepccg.gaussian.embedding_drift import Moved, moved_embeddings
 from deepccg.gaussian.posterior import (
     Posterior,
     Variance,
@@ -25,9 +18,18 @@ from deepccg.gaussian.posterior import (
     log_predictive_density,
     squared_distances,
 )
+from deepccg.gaussian.prototypes import (
+    Prototypes,
+    log_class_predictive,
+    log_prototype_predictive,
+    update_prototypes,
+)
 from deepccg.gaussian.selection import (
     Candidates,
+    LassoConfig,
     greedy_selection,
+    lasso_gradient,
+    lasso_selection,
     selection_objective,
     swap_selection,
     target_weights,
@@ -44,6 +46,7 @@ __all__ = [
     "discounted",
     "fitted_scale",
     "greedy_selection",
+    "kernels",
     "kl_divergence",
     "lasso_gradient",
     "lasso_selection",
@@ -53,7 +56,6 @@ __all__ = [
     "log_predictive_density",
     "log_prototype_predictive",
     "moved_embeddings",
-    "native",
     "selection_objective",
     "squared_distances",
     "swap_selection",

@@ -1,18 +1,19 @@
 """A fixed number of stored examples, and the rules that decide which."""
 
-from deepccg.memory.herding import herding, herding_places
+from deepccg.memory.buffer import MemoryStore
+from deepccg.memory.candidates import NOBODY, CandidateIndex, candidates_of, pool_of, replace
 from deepccg.memory.policies import (
     balanced_random,
     class_balanced_reservoir,
     class_quotas,
+    herding,
+    herding_places,
     offer_to_reservoir,
     quotas_by_arrival,
+    rank_within,
     reservoir_slots,
+    write_rings,
 )
-from deepccg.memory.ranks import rank_within
-from deepccg.memory.reselect import NOBODY, CandidateIndex, candidates_of, pool_of, replace
-from deepccg.memory.ring import write_rings
-from deepccg.memory.store import MemoryStore
 
 __all__ = [
     "NOBODY",

@@ -1,12 +1,32 @@
 """Who is stored: reservoirs and quotas as functions of counts and a generator."""
 
+import math
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from deepccg.gaussian.selection import Candidates, keep_largest
-from deepccg.memory.store import MemoryStore
+from deepccg.memory.buffer import MemoryStore
+
+
+def rank_within(group: Tensor, key: Tensor) -> Tensor:
+    """The place, from 0, of each of N entries when its group is sorted by ``key``, ``[N]``.
+
+    Args:
+        group: A number from 0 up for each entry, ``[N]``.
+        key: What is compared, smallest first, ``[N]``; ties keep their order.
+
+    >>> rank_within(torch.tensor([0, 0, 1, 0]), torch.tensor([7, 3, 5, 9])).tolist()
+    [1, 0, 0, 2]
+    """
+    by_key = key.argsort(stable=True)
+    by_group = by_key[group[by_key].argsort(stable=True)]
+    sizes = torch.bincount(group)
+    begins = sizes.cumsum(0) - sizes  # of each group in ``by_group``
+    rank = torch.empty_like(group)
+    rank[by_group] = torch.arange(len(group), device=group.device) - begins[group[by_group]]
+    return rank
 
 
 def reservoir_slots(seen: int, capacity: int, count: int, generator: torch.Generator) -> Tensor:
@@ -109,3 +129,105 @@ def class_balanced_reservoir(candidates: Candidates, generator: torch.Generator)
                 chosen[slot] = position
         keep[k, chosen] = True
     return keep
+
+
+def newest_of_each_class(y: Tensor, arrived: Tensor, quota: Tensor) -> Tensor:
+    """Which of N examples are among the last ``quota [C]`` of their class, ``[N]``.
+
+    Args:
+        y: Their class columns ``[N]``.
+        arrived: A number that grew with each arrival, ``[N]``.
+        quota: How many of each class to keep, ``[C]``.
+
+    >>> y, arrived = torch.tensor([0, 0, 1, 0]), torch.tensor([7, 3, 5, 9])
+    >>> newest_of_each_class(y, arrived, torch.tensor([2, 1])).tolist()
+    [True, False, True, True]
+    """
+    return rank_within(y, -arrived) < quota[y]
+
+
+def write_rings(
+    store: MemoryStore, x: Tensor, y: Tensor, task: Tensor, arrived: Tensor, quota: Tensor
+) -> None:
+    """Make the store hold the last ``quota [C]`` examples of each class, a new batch included.
+
+    Every class is looked at: one whose quota shrank gives up its oldest. The store keeps the
+    examples' numbers of arrival ``arrived [B]`` as a column of that name.
+    """
+    numbers = torch.cat([store["arrived"], arrived]) if store.size else arrived
+    keep = newest_of_each_class(torch.cat([store.y, y]), numbers, quota)
+    freed = (~keep[: store.size]).nonzero().flatten()
+    entering = keep[store.size :].nonzero().flatten()
+    reused = min(len(freed), len(entering))
+    appended = torch.arange(store.size, store.size + len(entering) - reused, device=freed.device)
+    slots = torch.cat([freed[:reused], appended])
+    store.write(slots, x[entering], y[entering], task[entering], arrived=arrived[entering])
+    if len(freed) > reused:
+        store.remove(freed[reused:])
+
+
+def herding_places(candidates: Candidates) -> Tensor:
+    """At which place each candidate is picked, ``[K, N]``: 0 is the first, N means never.
+
+    Place k goes to the candidate not picked before that minimises
+    |target - (sum of those picked + z_i) / (k + 1)|, so the first k places do not depend on the
+    quota. Of equals the first is picked; stored candidates come before new ones.
+    """
+    # (k + 1) |target - (sum + z_i) / (k + 1)| is |S + c_i| with c = z - target, S their sum so far.
+    centred = candidates.z - candidates.target[:, None]
+    total = torch.zeros_like(candidates.target)
+    free = candidates.real.clone()
+    n_classes, length = free.shape
+    places = torch.full_like(free, length, dtype=torch.int64)
+    every = torch.arange(n_classes, device=free.device)
+    for place in range(min(length, int(candidates.quota.max()))):
+        cost = (total[:, None] + centred).square().sum(dim=2).masked_fill(~free, torch.inf)
+        pick = cost.argmin(dim=1)
+        left = free[every, pick]  # of a class without any left an old pick would come again
+        places[every[left], pick[left]] = place
+        total[left] += centred[every[left], pick[left]]
+        free[every[left], pick[left]] = False
+    return places
+
+
+def herding(candidates: Candidates) -> Tensor:
+    """Which candidates to keep, ``[K, N]``: the first ``quota`` that herding picks."""
+    return herding_places(candidates) < candidates.quota[:, None].clamp(max=candidates.z.shape[1])
+
+
+TINY = 1e-12  # added to distances: copies of one example have distance 0, whose log is -inf
+
+
+def pairwise_distances(a: Tensor, b: Tensor) -> Tensor:
+    """Euclidean distances ``[N, M]`` of points ``a [N, F]`` and ``b [M, F]``.
+
+    Each entry depends on its two points only, bit for bit, whatever stands beside them: distances
+    kept from earlier and distances computed anew are the same numbers.
+    """
+    return torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist")
+
+
+def nearest_neighbour_entropy(distances: Tensor) -> Tensor:
+    """``mean_i log eps_i`` from ``distances [N, N]``, eps_i the distance to the nearest other.
+
+    The Kozachenko-Leonenko estimate of the entropy, up to the factor F and a constant in N.
+    """
+    apart = distances.double().clone().fill_diagonal_(math.inf)
+    return (apart.min(dim=1).values + TINY).log().mean()
+
+
+def entropy_without_each(distances: Tensor) -> Tensor:
+    """``nearest_neighbour_entropy`` of what is left when each point is removed, ``[N]``.
+
+    Without i, the points whose nearest neighbour it was fall back on their second nearest; so two
+    neighbours per point give all N estimates. With at most one point left there is no estimate,
+    and all are 0.
+    """
+    count = len(distances)
+    if count < 3:
+        return distances.new_zeros(count, dtype=torch.float64)
+    apart = distances.double().clone().fill_diagonal_(math.inf)
+    nearest = apart.topk(2, dim=1, largest=False)
+    first, second = (nearest.values + TINY).log().unbind(dim=1)
+    rise = torch.zeros_like(first).index_add_(0, nearest.indices[:, 0], second - first)
+    return (first.sum() - first + rise) / (count - 1)

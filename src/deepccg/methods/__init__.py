@@ -1,11 +1,10 @@
 """One file per method; ``METHODS`` is the one table of names."""
 
 from deepccg.core import Learner
+from deepccg.learners.base import NetworkLearner
 from deepccg.methods.agem import AGEM
-from deepccg.methods.base import NetworkLearner
 from deepccg.methods.deepccg import DeepCCG
-from deepccg.methods.deepccg_reservoir import DeepCCGReservoir
-from deepccg.methods.deepccg_standard_head import DeepCCGStandardHead
+from deepccg.methods.deepccg_ablations import DeepCCGReservoir, DeepCCGStandardHead
 from deepccg.methods.derpp import DERPP
 from deepccg.methods.entropy_ss import EntropySS
 from deepccg.methods.er import ER
@@ -15,10 +14,9 @@ from deepccg.methods.ewc import EWC
 from deepccg.methods.gss import GSS
 from deepccg.methods.icarl import ICaRL
 from deepccg.methods.infogs import InfoGS
-from deepccg.methods.multi_task import MultiTask
 from deepccg.methods.packnet import PackNet
 from deepccg.methods.protocl import ProtoCL
-from deepccg.methods.sgd import SGD
+from deepccg.methods.sgd import SGD, MultiTask
 
 METHODS: dict[str, type[Learner]] = {  # in the order of the paper's tables
     "sgd": SGD,

@@ -8,12 +8,12 @@ from pydantic import Field, NonNegativeInt
 from torch import Tensor
 
 from deepccg.core import Batch, StepInfo
+from deepccg.learners.classes import Mask
+from deepccg.learners.heads import HeadLearner
+from deepccg.learners.losses import masked_cross_entropy, reduce
+from deepccg.learners.state import Column
 from deepccg.memory import quotas_by_arrival, write_rings
-from deepccg.methods.head import HeadLearner
-from deepccg.methods.losses import masked_cross_entropy, reduce
-from deepccg.methods.outputs import Mask
-from deepccg.methods.parts import Column
-from deepccg.methods.replay import draw_uniform
+from deepccg.memory.sampling import draw_uniform
 from deepccg.methods.sgd import SGDConfig
 
 

@@ -1,30 +1,105 @@
 """Deep Class-Conditional Gaussians: a classifier recomputed from memory, never learned."""
 
-from typing import NamedTuple, TypeVar
+from typing import Literal, NamedTuple, Self, TypeVar
 
 import torch
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 from torch import Tensor, nn
 
 from deepccg.core import Holdings, State, make_generator
 from deepccg.gaussian import (
     Posterior,
+    Variance,
     class_posterior,
     discounted,
     fitted_scale,
+    kernels,
     leave_one_out_distances,
     log_predictive_density,
     moved_embeddings,
-    native,
     squared_distances,
 )
+from deepccg.learners import embedding_cache
+from deepccg.learners.conditioned import ConditionedConfig, ConditionedLearner, Conditioning
+from deepccg.learners.selection import (
+    Embedded,
+    RecentErrors,
+    Selection,
+    SelectionConfig,
+    batch_errors,
+    embedded_now,
+    without_rates,
+)
+from deepccg.learners.state import Column, GeneratorPart, ModulePart, Part
 from deepccg.memory import CandidateIndex
-from deepccg.methods import lazy
-from deepccg.methods.conditioned import ConditionedLearner, Conditioning
-from deepccg.methods.deepccg_config import ClassConditionalConfig, DeepCCGConfig
-from deepccg.methods.parts import Column, GeneratorPart, ModulePart, Part
-from deepccg.methods.recent_errors import RecentErrors, batch_errors, without_rates
-from deepccg.methods.replay import draw_grouped
-from deepccg.methods.selection import Embedded, Selection, embedded_now
+from deepccg.memory.sampling import draw_grouped
+
+
+class ClassConditionalConfig(ConditionedConfig):
+    """Fields of DeepCCG's classifier and loss; how the defaults were chosen: docs/papers.md."""
+
+    variance: Variance = Field(
+        "shared",
+        description="predictive variance: one value for all classes (appendix), or 1 + 1/n_c "
+        "per class with its normaliser (Eq. 8)",
+    )
+    embedding_scale: PositiveFloat | Literal["fitted", "learned"] = Field(
+        "fitted",
+        description="factor on the embedding (within-class standard deviation 1/scale): a number, "
+        "fitted from the memory's spread, or learned by the loss",
+    )
+    initial_scale: PositiveFloat = Field(2.0, description="where a learned scale starts")
+    absent: Literal["drop", "batch"] = Field(
+        "drop",
+        description="classes without a stored example: left out, or their leave-one-out mean "
+        "in the batch is used",
+    )
+    posterior: Literal["exact", "grouped", "lazy"] = Field(
+        "exact",
+        description="what a step embeds of memory: all examples of the classes it compares "
+        "(exact), the same with a replay from few tasks, so that it compares few classes "
+        "(grouped), or of those only few examples, the others moved along (lazy)",
+    )
+    replay_tasks: PositiveInt | None = Field(
+        None,
+        description="random tasks a replay is drawn from: by default all if exact, else 2",
+    )
+    refresh: PositiveInt = Field(
+        4,
+        description="lazy: random examples of each class compared that a step embeds anew; where "
+        "a memory is selected, besides all of the batch's classes",
+    )
+    max_age: NonNegativeInt = Field(
+        20,
+        le=10**9,
+        description="lazy: an example is embedded anew at the latest after so many estimates",
+    )
+
+    @property
+    def groups(self) -> int | None:
+        """How many tasks a replay is drawn from, if not from all."""
+        if self.replay_sampling == "balanced":
+            return None
+        return self.replay_tasks or (None if self.posterior == "exact" else 2)
+
+    @model_validator(mode="after")
+    def _draws_once(self) -> Self:
+        few = self.replay_tasks is not None or self.posterior == "grouped"
+        if few and self.replay_sampling == "balanced":
+            raise ValueError(
+                "replay_sampling=balanced draws from all tasks, replay_tasks and posterior=grouped "
+                "from few: choose one of them"
+            )
+        return self
+
+
+class DeepCCGConfig(SelectionConfig, ClassConditionalConfig):
+    """Fields of DeepCCG: classifier, loss, and what is stored."""
+
+    selection_features: Literal["before", "after"] = Field(
+        "before", description="select with embeddings from before or after the step"
+    )
+
 
 ConfigT = TypeVar("ConfigT", bound=ClassConditionalConfig)
 
@@ -65,15 +140,15 @@ class ClassConditional(ConditionedLearner[ConfigT, Belief]):
         """The factor on the embedding, and what draws whom to embed anew."""
         super().set_up(seed)
         # Its own: replays and ties are then those of an exact posterior, draw for draw.
-        self.refreshing = make_generator(seed, lazy.DRAWS)
+        self.refreshing = make_generator(seed, embedding_cache.DRAWS)
         self.scale = Scale(self.config.initial_scale).to(self.device, self.dtype)
         self._scale_part = ModulePart("scale", self.scale)
 
     def condition(self, z: Tensor, y: Tensor, scored: Tensor) -> Belief:
         """The posterior over class means (Eq. 7) and the scale."""
         del scored
-        if self.native and native.suits_kernels(z) and not z.requires_grad:
-            posterior, deviation = native.centred(z, y, len(self.outputs))
+        if self.native and kernels.suits_kernels(z) and not z.requires_grad:
+            posterior, deviation = kernels.centred(z, y, len(self.outputs))
         else:
             posterior, deviation = class_posterior(z, y, len(self.outputs)), None
         return Belief(posterior, self._scale_of(z, y, posterior, deviation))
@@ -112,8 +187,8 @@ class ClassConditional(ConditionedLearner[ConfigT, Belief]):
         """See ``ConditionedLearner``; natively where only ``z`` wants a gradient."""
         posterior, scale = belief
         constant = not (posterior.mean.requires_grad or scale.requires_grad)
-        if self.native and constant and self.config.absent == "drop" and native.suits_kernels(z):
-            return native.conditional_marginal_likelihood(
+        if self.native and constant and self.config.absent == "drop" and kernels.suits_kernels(z):
+            return kernels.conditional_marginal_likelihood(
                 z, classes, posterior, scale, mask, self.config.variance
             )
         return super().step_terms(z, y, classes, belief, mask)
@@ -141,7 +216,7 @@ class ClassConditional(ConditionedLearner[ConfigT, Belief]):
         """No head: the classifier is derived from network and memory, with caches or without."""
         own = {**super().parts(), "scale": self._scale_part}
         if self.config.posterior == "lazy":
-            own[lazy.DRAWS] = GeneratorPart(self.refreshing)
+            own[embedding_cache.DRAWS] = GeneratorPart(self.refreshing)
         return own
 
     def draw_replay(self) -> Tensor:
@@ -162,12 +237,12 @@ class ClassConditional(ConditionedLearner[ConfigT, Belief]):
         """
         if self.config.posterior != "lazy":
             return super().embed_step(x, replay, rest, changing)
-        old, age = lazy.cached(self.memory, rest, self.dim, self.dtype)
+        old, age = embedding_cache.cached(self.memory, rest, self.dim, self.dtype)
         y = self.memory.y[rest]
         due = age >= self.config.max_age
         if self.selects:
             due |= torch.isin(y, changing)
-        chosen = lazy.draw_refresh(y, due, self.config.refresh, self.refreshing)
+        chosen = embedding_cache.draw_refresh(y, due, self.config.refresh, self.refreshing)
         fresh, anew = super().embed_step(x, replay, rest[chosen.known], changing)
         moved = moved_embeddings(old, y, anew.z, *chosen, len(self.outputs))
         return fresh, Conditioning(moved.z, chosen.known, moved.error)
@@ -176,28 +251,32 @@ class ClassConditional(ConditionedLearner[ConfigT, Belief]):
         """Cache what a step knows of memory; returns what is stored with the batch's examples."""
         if self.config.posterior != "lazy":
             return {}
-        lazy.keep(self.memory, z.slots, z.stored, z.known)
-        return lazy.fresh_columns(z.batch)
+        embedding_cache.keep(self.memory, z.slots, z.stored, z.known)
+        return embedding_cache.fresh_columns(z.batch)
 
     def holdings(self) -> Holdings:
         """The memory, and the embeddings cached of it."""
         held = super().holdings()
         kinds = dict(held.bytes)
-        if lazy.EMBEDDING in kinds:
-            kinds["cached embeddings"] = kinds.pop(lazy.EMBEDDING) + kinds.pop(lazy.AGE)
+        if embedding_cache.EMBEDDING in kinds:
+            kinds["cached embeddings"] = kinds.pop(embedding_cache.EMBEDDING) + kinds.pop(
+                embedding_cache.AGE
+            )
         return Holdings(held.examples, kinds)
 
     def extra_columns(self, classes: int) -> dict[str, Column]:
         """The cached embedding, and how often in a row it was estimated."""
         del classes
-        return lazy.columns(self.dim, self.dtype) if self.config.posterior == "lazy" else {}
+        return (
+            embedding_cache.columns(self.dim, self.dtype) if self.config.posterior == "lazy" else {}
+        )
 
     def _matching_parts(self, state: State) -> dict[str, State]:
         """See ``NetworkLearner``; a cache that is not used is left out, one that misses made."""
         if self.config.posterior == "lazy":
-            state = lazy.with_cache(state, self.dim, self.dtype, self.refreshing)
+            state = embedding_cache.with_cache(state, self.dim, self.dtype, self.refreshing)
         else:
-            state = lazy.without_cache(state)
+            state = embedding_cache.without_cache(state)
         return super()._matching_parts(state)
 
 
@@ -264,7 +343,7 @@ class DeepCCG(ClassConditional[DeepCCGConfig]):
 
         extras = self.note_embeddings(z)
         ready = self.config.selector == "greedy" and self.config.selection_features == "before"
-        natively = z if self.native and ready and native.suits_kernels(z.z) else None
+        natively = z if self.native and ready and kernels.suits_kernels(z.z) else None
         self.selection.reselect(x, y, rows, embeddings, natively, **extras)
 
 

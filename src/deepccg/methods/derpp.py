@@ -7,12 +7,12 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat
 from torch import Tensor
 
 from deepccg.core import Batch, Config, StepInfo
+from deepccg.learners.classes import Mask
+from deepccg.learners.heads import HeadLearner
+from deepccg.learners.losses import masked_cross_entropy
+from deepccg.learners.state import Column
 from deepccg.memory import offer_to_reservoir
-from deepccg.methods.head import HeadLearner
-from deepccg.methods.losses import masked_cross_entropy
-from deepccg.methods.outputs import Mask
-from deepccg.methods.parts import Column
-from deepccg.methods.replay import draw_uniform
+from deepccg.memory.sampling import draw_uniform
 
 
 class DERPPConfig(Config):

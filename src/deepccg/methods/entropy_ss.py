@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from deepccg.core import Holdings, State
-from deepccg.memory.entropy import entropy_without_each, pairwise_distances
+from deepccg.memory.policies import entropy_without_each, pairwise_distances
 from deepccg.methods.er import ER, ERConfig
 from deepccg.networks import as_float
 

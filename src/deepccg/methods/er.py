@@ -5,11 +5,11 @@ from pydantic import Field, NonNegativeInt, PositiveFloat
 from torch import Tensor
 
 from deepccg.core import Batch, Config, StepInfo
+from deepccg.learners.classes import Mask
+from deepccg.learners.heads import HeadLearner
+from deepccg.learners.losses import ReplayReduction, masked_cross_entropy, reduce_replay
 from deepccg.memory import offer_to_reservoir
-from deepccg.methods.head import HeadLearner
-from deepccg.methods.losses import ReplayReduction, masked_cross_entropy, reduce_replay
-from deepccg.methods.outputs import Mask
-from deepccg.methods.replay import draw_uniform
+from deepccg.memory.sampling import draw_uniform
 
 
 class ERConfig(Config):

@@ -4,9 +4,9 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from deepccg.learners.classes import Mask
+from deepccg.learners.losses import ReplayReduction, masked_cross_entropy, reduce_replay
 from deepccg.methods.er import ER, ERConfig
-from deepccg.methods.losses import ReplayReduction, masked_cross_entropy, reduce_replay
-from deepccg.methods.outputs import Mask
 
 
 class ERACEConfig(ERConfig):

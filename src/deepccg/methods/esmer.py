@@ -8,11 +8,11 @@ from pydantic import Field, FiniteFloat, NonNegativeFloat, NonNegativeInt
 from torch import Tensor
 
 from deepccg.core import Batch, Holdings, State, StateMismatch, StepInfo, Task, make_generator
+from deepccg.learners.losses import ReplayReduction, masked_cross_entropy, reduce_replay
+from deepccg.learners.state import GeneratorPart, Part
+from deepccg.learners.teacher import Teacher
 from deepccg.memory import offer_to_reservoir
 from deepccg.methods.er import ER, ERConfig
-from deepccg.methods.losses import ReplayReduction, masked_cross_entropy, reduce_replay
-from deepccg.methods.parts import GeneratorPart, Part
-from deepccg.methods.teacher import Teacher
 from deepccg.networks import GrowingLinear
 
 

@@ -6,10 +6,10 @@ import torch
 from pydantic import Field, PositiveInt
 from torch import Tensor
 
+from deepccg.learners.per_sample_gradients import per_example_gradients
+from deepccg.learners.state import Column
+from deepccg.memory.sampling import draw_uniform
 from deepccg.methods.er import ER, ERConfig
-from deepccg.methods.parts import Column
-from deepccg.methods.per_example import per_example_gradients
-from deepccg.methods.replay import draw_uniform
 
 FIRST_SCORE = 0.1  # of an example there is nothing to compare with
 LEAST_SCORE = 1e-6  # opposite gradients: above 0, so that slots can always be drawn by score

@@ -11,13 +11,13 @@ from torch import Tensor
 
 from deepccg.core import Batch, Holdings, State, StateMismatch, StepInfo, Task
 from deepccg.gaussian import Candidates, class_posterior, squared_distances
+from deepccg.learners.classes import OPEN_TASK, Mask
+from deepccg.learners.losses import Reduction, reduce_replay
+from deepccg.learners.selection import Selection, SelectionConfig, embedded_now
+from deepccg.learners.state import Part
+from deepccg.learners.teacher import Snapshot
 from deepccg.memory import herding
 from deepccg.methods.er import ER, ERConfig
-from deepccg.methods.losses import Reduction, reduce_replay
-from deepccg.methods.outputs import OPEN_TASK, Mask
-from deepccg.methods.parts import Part
-from deepccg.methods.selection import Selection, SelectionConfig, embedded_now
-from deepccg.methods.teacher import Snapshot
 
 _COLUMNS = "classes of all tasks so far (task), classes seen, or all outputs"
 

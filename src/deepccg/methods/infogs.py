@@ -4,9 +4,9 @@ import torch
 from pydantic import Field, NonNegativeFloat, PositiveFloat
 from torch import Tensor, nn
 
-from deepccg.gaussian.linear import LinearModel, fit_linear_model
+from deepccg.gaussian.linear_regression import LinearModel, fit_linear_model
+from deepccg.learners.state import Column
 from deepccg.methods.er import ER, ERConfig
-from deepccg.methods.parts import Column
 
 
 class InfoGSConfig(ERConfig):

@@ -21,13 +21,12 @@ from deepccg.core import (
     TaskRequired,
     make_generator,
 )
-from deepccg.methods.base import NetworkLearner
-from deepccg.methods.filters import filter_layers, only
-from deepccg.methods.losses import Reduction, masked_cross_entropy, reduce
-from deepccg.methods.outputs import OPEN_TASK
-from deepccg.methods.packing import FREE, Packing, Score
-from deepccg.methods.parts import GeneratorPart, Part
-from deepccg.methods.task_heads import TaskHeads
+from deepccg.learners.base import NetworkLearner
+from deepccg.learners.classes import OPEN_TASK
+from deepccg.learners.heads import TaskHeads
+from deepccg.learners.losses import Reduction, masked_cross_entropy, reduce
+from deepccg.learners.state import GeneratorPart, Part
+from deepccg.methods.packnet_filters import FREE, Packing, Score, filter_layers, only
 from deepccg.networks import GrowingLinear
 
 NOT_MET = -1  # row of a task that never came

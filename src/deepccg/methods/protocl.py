@@ -12,11 +12,10 @@ from deepccg.gaussian import (
     log_prototype_predictive,
     update_prototypes,
 )
-from deepccg.methods.conditioned import ConditionedLearner
-from deepccg.methods.conditioned_config import ConditionedConfig
-from deepccg.methods.outputs import Mask
-from deepccg.methods.parts import ModulePart, Part
-from deepccg.methods.selection import Embedded, Selection, SelectionConfig
+from deepccg.learners.classes import Mask
+from deepccg.learners.conditioned import ConditionedConfig, ConditionedLearner
+from deepccg.learners.selection import Embedded, Selection, SelectionConfig
+from deepccg.learners.state import ModulePart, Part
 
 
 class ProtoCLConfig(ConditionedConfig):

@@ -3,9 +3,9 @@
 from pydantic import Field, PositiveFloat
 
 from deepccg.core import Batch, Config, StepInfo
-from deepccg.methods.head import HeadLearner
-from deepccg.methods.losses import Reduction, masked_cross_entropy, reduce
-from deepccg.methods.outputs import Mask
+from deepccg.learners.classes import Mask
+from deepccg.learners.heads import HeadLearner
+from deepccg.learners.losses import Reduction, masked_cross_entropy, reduce
 
 
 class SGDConfig(Config):
@@ -36,3 +36,14 @@ class SGD(HeadLearner[SGDConfig]):
         loss = self.descend(reduce(terms, self.config.reduction), self.config.lr)
         self.steps += 1
         return StepInfo(loss=loss)
+
+
+class MultiTask(SGD):
+    """Multi-Task: SGD on the pooled, shuffled data of all tasks. Offline; not an online method.
+
+    The learner is SGD; what makes it Multi-Task is the joint stream that its presets choose
+    (``stream.joint``, ``stream.epochs``): two epochs with each example masked to its own task, or,
+    class-incrementally, three epochs on all data without masks.
+
+    Reference: the row "Multi-Task" of Lee & Storkey, AISTATS 2024, Table 1.
+    """

@@ -2,10 +2,9 @@
 
 from deepccg.networks.build import NetworkConfig, build_network, gains_from_native
 from deepccg.networks.head import GrowingLinear
-from deepccg.networks.mlp import MLP, Flat
-from deepccg.networks.noting import noting_each
-from deepccg.networks.resnet import Convolution, InstanceNorm, SlimResNet18, as_float
-from deepccg.networks.side_by_side import suits_kernels
+from deepccg.networks.kernels import noting_each, suits_kernels
+from deepccg.networks.mlp import MLP, Flat, as_float
+from deepccg.networks.resnet import Convolution, InstanceNorm, SlimResNet18
 
 __all__ = [
     "MLP",

@@ -10,8 +10,8 @@ from pydantic import Field, PositiveInt
 from torch import nn
 
 from deepccg.core import Config, InputError, derive_seed
+from deepccg.networks.kernels import why_not
 from deepccg.networks.mlp import MLP, Flat
-from deepccg.networks.native import why_not
 from deepccg.networks.resnet import SlimResNet18
 
 MOST_PARAMETERS = 10**9

@@ -2,11 +2,27 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Self
 
+import torch
 from torch import Tensor, nn
 
-from deepccg.networks.modeless import Modeless
-from deepccg.networks.resnet import as_float
+
+def as_float(x: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Bytes become floats in [-1, 1]; floats stay as they are."""
+    return x if x.is_floating_point() else x.to(dtype).sub_(127.5).div_(127.5)
+
+
+class Modeless(nn.Module):
+    """A network without parts that depend on the mode: they need not be told of it.
+
+    A step changes the mode twice, and to tell eight modules takes a twentieth of a small one.
+    """
+
+    def train(self, mode: bool = True) -> Self:
+        """As ``nn.Module.train``, for this module alone."""
+        self.training = mode
+        return self
 
 
 class Flat(Modeless):

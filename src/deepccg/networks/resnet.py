@@ -5,13 +5,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from deepccg.core import InputError
-from deepccg.networks.modeless import Modeless
-from deepccg.networks.side_by_side import convolve, filled_up, instance_norm, suits_kernels
-
-
-def as_float(x: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Bytes become floats in [-1, 1]; floats stay as they are."""
-    return x if x.is_floating_point() else x.to(dtype).sub_(127.5).div_(127.5)
+from deepccg.networks.kernels import convolve, filled_up, instance_norm, suits_kernels
+from deepccg.networks.mlp import Modeless, as_float
 
 
 class Convolution(nn.Conv2d):
@@ -22,7 +17,7 @@ class Convolution(nn.Conv2d):
         outputs: Channels of the result.
         kernel: Pixels of a side of the kernel, an odd number.
         stride: Every so manyth pixel of a row and of a column is computed.
-        native: Use the kernels of ``deepccg.networks.native`` where they suit.
+        native: Use the kernels of ``deepccg.networks.kernels`` where they suit.
     """
 
     def __init__(
@@ -49,7 +44,7 @@ class InstanceNorm(nn.GroupNorm):
     Args:
         channels: Channels, each normalised by itself.
         affine: Whether there is a learned scale and shift.
-        native: Use the kernels of ``deepccg.networks.native`` where they suit.
+        native: Use the kernels of ``deepccg.networks.kernels`` where they suit.
     """
 
     def __init__(self, channels: int, affine: bool = True, native: bool = False) -> None:

@@ -1,14 +1,22 @@
 """Run directories, the records in them, and metrics as pure functions of these. No torch here."""
 
-from deepccg.records.checks import RecordError
+from deepccg.records.directory import (
+    RunDirectory,
+    append_record,
+    find_runs,
+    read_records,
+    rewind_records,
+)
 from deepccg.records.duplicates import duplicate_rank
 from deepccg.records.files import (
+    dotted,
     is_temporary,
+    parse_toml,
     read_json_object,
+    read_toml,
     remove_temporaries,
     write_atomically,
 )
-from deepccg.records.intervals import Interval, Line, fit_line, mean_interval, paired_difference
 from deepccg.records.metrics import (
     Estimate,
     Mode,
@@ -24,24 +32,21 @@ from deepccg.records.metrics import (
     summary,
 )
 from deepccg.records.paper import PAPER_NAMES, PaperTable, paper_cell, paper_tables, paper_value
-from deepccg.records.reader import (
-    RunDirectory,
-    append_record,
-    find_runs,
-    read_records,
-    rewind_records,
-)
 from deepccg.records.schema import (
     ClassScore,
     Evaluation,
     Record,
+    RecordError,
+    Shift,
+    ShiftMeasure,
+    ShiftScale,
     TaskScore,
     Training,
     record_from_json,
+    shift_points,
 )
-from deepccg.records.shift import Shift, ShiftMeasure, ShiftScale, shift_points
+from deepccg.records.statistics import Interval, Line, fit_line, mean_interval, paired_difference
 from deepccg.records.timing import Timing, read_timings, timings_text
-from deepccg.records.toml import dotted, parse_toml, read_toml
 
 __all__ = [
     "PAPER_NAMES",

@@ -11,8 +11,8 @@ import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from deepccg.records.checks import RecordError, count, fields_of, finite, items, require
 from deepccg.records.files import read_json_object
+from deepccg.records.schema import RecordError, count, fields_of, finite, items, require
 
 VERSION = 1
 

@@ -3,7 +3,6 @@
 from deepccg.report.about import About
 from deepccg.report.accuracy_plot import accuracy_over_time, plot_accuracy_over_time
 from deepccg.report.comparison_plot import plot_comparison
-from deepccg.report.demo import Panel, demo_page
 from deepccg.report.export import export_report
 from deepccg.report.gallery import Stored
 from deepccg.report.grouping import grouped
@@ -31,7 +30,6 @@ from deepccg.report.tables import (
 __all__ = [
     "About",
     "PairedRow",
-    "Panel",
     "ResultRow",
     "Row",
     "Run",
@@ -42,7 +40,6 @@ __all__ = [
     "accuracy_over_time",
     "caption",
     "dataset_name",
-    "demo_page",
     "difference_text",
     "export_report",
     "grouped",

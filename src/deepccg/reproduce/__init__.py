@@ -1,9 +1,8 @@
 """The paper's experiments: which runs they are, which are there already, what they answer."""
 
-from deepccg.reproduce.answers import Answer, Runs, answers, answers_csv
-from deepccg.reproduce.plan import EXPERIMENTS, QUICK_NOTE, Plan, plan
+from deepccg.reproduce.plan import EXPERIMENTS, QUICK_NOTE, Column, Plan, Variant, plan
+from deepccg.reproduce.results import Answer, Runs, answers, answers_csv
 from deepccg.reproduce.reuse import Finished
-from deepccg.reproduce.table import Column, Variant
 
 __all__ = [
     "EXPERIMENTS",

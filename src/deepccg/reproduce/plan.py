@@ -7,10 +7,56 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
 from deepccg.core import InputError
-from deepccg.experiment import RunConfig, resolve
+from deepccg.experiment import PRESETS, RunConfig, learner_class, resolve
 from deepccg.records import Estimate, Mode, paper_value
-from deepccg.reproduce.table import Column, Variant
 from deepccg.streams import available
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A method under a preset: a row.
+
+    >>> Variant.parse("deepccg@paper"), str(Variant.parse("er"))
+    (Variant(method='deepccg', preset='paper'), 'er')
+    """
+
+    method: str
+    preset: str = "default"
+
+    @classmethod
+    def parse(cls, text: str) -> "Variant":
+        """``METHOD`` or ``METHOD@PRESET``, both checked."""
+        method, at, preset = text.strip().partition("@")
+        learner_class(method)
+        if at and preset not in PRESETS:
+            raise InputError(f"{text}: write METHOD@PRESET with one of {', '.join(PRESETS)}")
+        return cls(method, preset or "default")
+
+    def __str__(self) -> str:
+        return self.method if self.preset == "default" else f"{self.method}@{self.preset}"
+
+
+@dataclass(frozen=True)
+class Column:
+    """A question that every row is asked.
+
+    Args:
+        dataset: As in ``deepccg data``.
+        stream: ``disjoint`` or ``shifting-window``.
+        scenario: ``task`` or ``class``: whose memory and presets are taken, and what is scored.
+        memory: Stored examples in total; ``None``: the scenario's usual ones.
+    """
+
+    dataset: str
+    stream: str
+    scenario: Mode
+    memory: int | None = None
+
+    @property
+    def metric(self) -> str:
+        """The name of what is reported."""
+        return f"{self.scenario}_accuracy"
+
 
 Name: TypeAlias = Literal["table1", "ablation", "memory-size", "shift"]
 EXPERIMENTS: tuple[Name, ...] = get_args(Name)

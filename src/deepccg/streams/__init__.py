@@ -1,8 +1,7 @@
 """Streams: labelled data, in the order in which a learner gets to see it."""
 
 from deepccg.core import default_cache_dir
-from deepccg.streams.arrays import from_arrays
-from deepccg.streams.data import Dataset, Split, cap_per_class, hold_out, make_test_set
+from deepccg.streams.data import Dataset, Split, cap_per_class, from_arrays, hold_out, make_test_set
 from deepccg.streams.datasets import DatasetInfo, available, load_dataset
 from deepccg.streams.folder import image_files
 from deepccg.streams.images import read_images

@@ -4,16 +4,45 @@ import difflib
 import os
 import re
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
-from deepccg.core import InputError, default_cache_dir
-from deepccg.streams import digits
+import numpy as np
+
+from deepccg.core import InputError, default_cache_dir, derive_seed
 from deepccg.streams.cache import safe_name
-from deepccg.streams.data import Dataset
+from deepccg.streams.data import Dataset, Split, rows_by_class
 from deepccg.streams.folder import is_folder
 from deepccg.streams.mini_imagenet import mini_imagenet_recipe
 from deepccg.streams.recipes import Facts, Recipe, folder_recipe, hub_recipe, parquet_recipe
 from deepccg.streams.tables import Columns
+
+TRAIN_PER_CLASS = 140  # of at least 174; the others are the test part
+N_TRAIN, N_TEST = 1400, 397
+
+
+def digits() -> Dataset:
+    """8 x 8 grey images of the ten digits: 1,400 to train on, 397 to test on."""
+    names = tuple(str(digit) for digit in range(10))
+    return Dataset("digits", names, lambda: _parts()[0], lambda: _parts()[1])
+
+
+@cache
+def _parts() -> tuple[Split, Split]:
+    from sklearn.datasets import load_digits
+
+    values, targets = load_digits(return_X_y=True)  # 0..16, float64 [N, 64]
+    x = np.rint(values * (255 / 16)).astype(np.uint8).reshape(-1, 1, 8, 8)
+    y = targets.astype(np.int64)
+    train, test = [], []
+    for c, rows in enumerate(rows_by_class(y)):
+        # A fixed seed: the split is part of the data set, not of a run.
+        order = np.random.default_rng(derive_seed(0, "digits-split", str(c))).permutation(rows)
+        train.append(order[:TRAIN_PER_CLASS])
+        test.append(order[TRAIN_PER_CLASS:])
+    everything = Split(x, y)
+    parts = [everything.take(np.sort(np.concatenate(rows))) for rows in (train, test)]
+    return parts[0], parts[1]
 
 
 @dataclass(frozen=True)
@@ -54,7 +83,7 @@ _CATALOGUE = {
     info.name: info
     for info in (
         DatasetInfo(
-            "digits", 10, (1, 8, 8), digits.N_TRAIN, digits.N_TEST, "scikit-learn (installed)",
+            "digits", 10, (1, 8, 8), N_TRAIN, N_TEST, "scikit-learn (installed)",
             "Alpaydin & Kaynak 1998, UCI Machine Learning Repository, CC BY 4.0",
         ),
         DatasetInfo(
@@ -127,7 +156,7 @@ def load_dataset(
     if name == "digits":
         if image_size not in (None, 8):
             raise InputError("the images of digits are 8 x 8: image_size cannot change that")
-        return digits.digits()
+        return digits()
     size = (image_size, image_size) if image_size else None
     recipe = _recipe(name, Path(data_dir).expanduser() if data_dir else None, size)
     return recipe.dataset(Path(cache_dir).expanduser() if cache_dir else default_cache_dir())

@@ -19,12 +19,17 @@ import numpy as np
 
 from deepccg.core import InputError
 from deepccg.streams.folder import class_files, folder_source, is_divided
-from deepccg.streams.hub import hub_tables
 from deepccg.streams.images import ImageSource, concatenate
-from deepccg.streams.parquet import parquet_folder, parquet_part, parquet_table
 from deepccg.streams.recipes import Facts, Identity, Recipe, file_identity
 from deepccg.streams.stream import IntArray
-from deepccg.streams.tables import Columns, table_source
+from deepccg.streams.tables import (
+    Columns,
+    hub_tables,
+    parquet_folder,
+    parquet_part,
+    parquet_table,
+    table_source,
+)
 
 NAME = "mini-imagenet"
 TRAIN_PER_CLASS = 500

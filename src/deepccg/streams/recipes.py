@@ -12,11 +12,16 @@ from deepccg.core import InputError
 from deepccg.streams.cache import Entry, read_entry, safe_name, write_entry
 from deepccg.streams.data import Dataset, Split
 from deepccg.streams.folder import folder_source, part_files
-from deepccg.streams.hub import hub_tables
 from deepccg.streams.images import ImageSource, common_size
 from deepccg.streams.labels import align_labels
-from deepccg.streams.parquet import parquet_folder, parquet_part, parquet_table
-from deepccg.streams.tables import Columns, table_source
+from deepccg.streams.tables import (
+    Columns,
+    hub_tables,
+    parquet_folder,
+    parquet_part,
+    parquet_table,
+    table_source,
+)
 
 _FORMAT = 1  # of the cache: raise it when the same source would be decoded differently
 _PARTS = {"train": ("train",), "test": ("test", "validation", "valid", "val")}

@@ -1,9 +1,8 @@
 """Many runs at once: grids, worker processes, clusters."""
 
-from deepccg.sweep.grid import Grid, load_grid
+from deepccg.sweep.grid import Grid, load_grid, shard_of
 from deepccg.sweep.job import Job, Outcome, SweepStopped
-from deepccg.sweep.run import processors, run_jobs, sweep
-from deepccg.sweep.shard import shard_of
+from deepccg.sweep.scheduler import processors, run_jobs, sweep
 
 __all__ = [
     "Grid",

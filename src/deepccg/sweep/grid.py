@@ -1,9 +1,11 @@
 """Grids: the runs of every combination of settings."""
 
+import hashlib
 import itertools
 import math
 import os
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,21 @@ from deepccg.core import Config, InputError
 from deepccg.experiment import parse_seeds, resolve, validated
 from deepccg.records import dotted, read_toml
 from deepccg.sweep.job import Job
+
+
+def shard_of(jobs: Sequence[Job], part: str) -> list[Job]:
+    """Part ``I/N`` of the jobs, the first being ``1/N``; the parts differ in size by at most one.
+
+    Who gets which job depends on the jobs' names alone. They are shuffled by a hash: dealt out in
+    order, one part might get all runs of the slowest method.
+    """
+    found = re.fullmatch(r"([0-9]{1,6})/([0-9]{1,6})", part)
+    if found is None or not 1 <= int(found[1]) <= int(found[2]):
+        raise InputError(f"--shard {part}: write for example 2/10, for the second of ten parts")
+    shuffled = sorted(jobs, key=lambda job: hashlib.blake2b(job.name.encode()).digest())
+    own = {job.name for job in shuffled[int(found[1]) - 1 :: int(found[2])]}
+    return [job for job in jobs if job.name in own]
+
 
 MOST_RUNS = 100_000
 

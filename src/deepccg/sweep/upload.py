@@ -7,7 +7,7 @@ from fsspec.core import url_to_fs
 
 from deepccg.core import InputError
 from deepccg.records import RunDirectory, is_temporary
-from deepccg.sweep.execute import Answer
+from deepccg.sweep.job import Answer
 
 
 class Upload:

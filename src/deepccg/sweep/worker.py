@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from deepccg.records import RunDirectory
-from deepccg.sweep.execute import Order, execute
+from deepccg.sweep.job import Order, execute
 
 TELL_SECONDS = 0.2  # between two reports of progress
 GRACE_SECONDS = 60.0  # for the step in progress and a checkpoint

@@ -4,7 +4,7 @@ Each check drives a learner through a toy stream, by the public contract alone, 
 line which promise was broken and how. A check's name is its function's.
 """
 
-from deepccg.testing.promises import ContractError
 from deepccg.testing.suite import check_learner, learner_checks
+from deepccg.testing.toy import ContractError
 
 __all__ = ["ContractError", "check_learner", "learner_checks"]

@@ -6,7 +6,7 @@ from functools import partial
 import torch
 
 from deepccg.core import Config, InputError, Learner
-from deepccg.testing.batches import (
+from deepccg.testing.check_batches import (
     columns_never_move,
     equal_tasks_are_one_task,
     images_are_learned,
@@ -16,13 +16,16 @@ from deepccg.testing.batches import (
     open_task_is_learned,
     refuses_bad_batches,
 )
-from deepccg.testing.cost import (
+from deepccg.testing.check_costs import (
+    global_generators_are_not_touched,
+    global_generators_do_not_matter,
     instances_share_nothing,
     memory_stays_within_budget,
+    same_seed_same_trajectory,
     state_does_not_grow,
     step_cost_does_not_grow,
 )
-from deepccg.testing.predictions import (
+from deepccg.testing.check_predictions import (
     config_is_closed_and_documented,
     it_learns,
     predict_agrees_with_scores,
@@ -32,19 +35,13 @@ from deepccg.testing.predictions import (
     uniform_before_learning,
     uniform_on_unseen_tasks,
 )
-from deepccg.testing.promises import ContractError
-from deepccg.testing.randomness import (
-    global_generators_are_not_touched,
-    global_generators_do_not_matter,
-    same_seed_same_trajectory,
-)
-from deepccg.testing.states import (
+from deepccg.testing.check_states import (
     refuses_foreign_states,
     refuses_truncated_states,
     resumes_bit_for_bit,
     states_are_snapshots,
 )
-from deepccg.testing.toy import Check, Subject
+from deepccg.testing.toy import Check, ContractError, Subject
 
 
 def check_learner(
@@ -97,7 +94,7 @@ def check_learner(
     ...         return {k: v for k, v in super().parts().items() if k != "memory"}
     >>> check_learner(Forgetful)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    deepccg.testing.promises.ContractError: Forgetful fails 1 of ... checks:
+    deepccg.testing.toy.ContractError: Forgetful fails 1 of ... checks:
     - resumes_bit_for_bit (Save, load in a fresh object, continue: as if never stopped): ...
     """
     checks = learner_checks(learner_class, config, expected_failures=expected_failures)

@@ -1,9 +1,8 @@
 """Choosing a method's fields on held-out training data."""
 
-from deepccg.tune.given import check_fixed, check_settings
 from deepccg.tune.preset import point_text, preset_text, trials_json
 from deepccg.tune.space import Axis, Choice, Point, Range, grid_points, parse_axis
-from deepccg.tune.tune import Trial, Tuned, tune
+from deepccg.tune.tune import Trial, Tuned, check_fixed, check_settings, tune
 
 __all__ = [
     "Axis",

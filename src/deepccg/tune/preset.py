@@ -8,8 +8,7 @@ import tomli_w
 
 from deepccg.core import InputError
 from deepccg.experiment import nested
-from deepccg.tune.given import KEYS
-from deepccg.tune.tune import Trial, Tuned
+from deepccg.tune.tune import KEYS, Trial, Tuned
 
 
 def preset_text(found: Sequence[Tuned], command: str) -> str:

@@ -1,7 +1,7 @@
 """Choosing fields by the accuracy on held-out training data."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -9,9 +9,57 @@ from deepccg.core import InputError, ProtocolViolation
 from deepccg.experiment import resolve
 from deepccg.records import Estimate, RunDirectory, estimate, summary
 from deepccg.sweep import Job, Outcome
-from deepccg.tune.given import check_settings
 from deepccg.tune.search import by_grid, by_optuna
 from deepccg.tune.space import Axis, Point
+
+# What a rule is for, and the setting that it is compared with.
+KEYS = {
+    "method": "method.name",
+    "dataset": "dataset",
+    "stream": "stream.kind",
+    "scenario": "scenario",
+}
+
+# A rule would not match the runs of the search, or would not set what they had.
+_OPTIONS = {
+    "method": "--method",
+    "method.name": "--method",
+    "dataset": "--dataset",
+    "stream": "--stream",
+    "stream.kind": "--stream",
+    "scenario": "--scenario",
+    "seed": "--seeds",
+    "evaluation.validation": "--validation",
+}
+
+
+def check_fixed(fields: Iterable[str]) -> None:
+    """Refuse fields that all runs of a search cannot be given by ``--set``."""
+    for field in fields:
+        if field in _OPTIONS:
+            raise InputError(f"{field} cannot be fixed with --set: use {_OPTIONS[field]}")
+        if field.partition(".")[0] == "evaluation":
+            raise InputError(
+                f"{field} cannot be fixed with --set: a search scores its runs at their end on "
+                f"the training data that --validation holds out"
+            )
+        if field == "preset":
+            raise InputError(
+                "preset cannot be fixed with --set: a tuned preset stands on the default one; "
+                "name the fields themselves"
+            )
+
+
+def check_settings(settings: Mapping[str, Any]) -> None:
+    """Refuse what all runs of a search cannot have in common, before any is begun."""
+    check_fixed(field for field in settings if field not in KEYS.values())
+    if settings.get("stream.kind") == "joint":
+        raise InputError(
+            "a preset does not tell the stream joint from disjoint: "
+            "use --stream disjoint --set stream.joint=tasks"
+        )
+    resolve(settings)
+
 
 Search: TypeAlias = Literal["grid", "optuna"]
 RunAll: TypeAlias = Callable[[list[Job]], list[Outcome]]

@@ -1,0 +1,163 @@
+"""A small run in two dimensions, looked at after every batch: what ``deepccg demo`` shows.
+
+Two learners read the same stream with networks that start equal and embed in a plane. After each
+batch the same test images are embedded again, and the classifier is written down as a surface over
+the plane: for a linear head and for Gaussians of one width alike, the score of class ``c`` at ``z``
+is ``k_c + l_c . z - a_c |z|^2``.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from deepccg.core import Learner, derive_seed
+from deepccg.experiment.config import validated
+from deepccg.experiment.guards import torch_threads
+from deepccg.methods import METHODS
+from deepccg.networks import MLP
+from deepccg.streams import Cursor, Split, Stream, build_stream, load_dataset
+
+Floats = npt.NDArray[np.float32]
+
+REACH = 3.0  # embeddings lie between -REACH and REACH
+CLASSES, CLASSES_PER_TASK, MEMORY_PER_CLASS, BATCH = 6, 2, 10, 10
+_LAYERS = (100, 50)
+# Of 0.03, 0.05, 0.1 and 0.2 each method has the step size that suits it best in this plane.
+_SETTINGS: Mapping[str, Mapping[str, Any]] = {
+    "deepccg": {"lr": 0.03, "embedding_scale": 2.0, "train_mask": "seen", "replay_mask": "seen"},
+    "er": {"lr": 0.1, "train_mask": "seen", "replay_mask": "seen"},
+}
+
+
+@dataclass(frozen=True)
+class Reel:
+    """What one learner did, batch by batch.
+
+    Args:
+        positions: Embeddings of the test images that are shown, ``[T, N, 2]``.
+        surfaces: ``k, l_x, l_y, a`` of each class, ``[T, C, 4]``; NaN before it has come.
+        accuracy: On all test images of the classes that have come, ``[T]``.
+    """
+
+    positions: Floats
+    surfaces: Floats
+    accuracy: Floats
+
+
+@dataclass(frozen=True)
+class Film:
+    """Two learners on one stream.
+
+    Args:
+        classes: Labels in order of arrival, ``[C]``.
+        labels: Of the images shown, as places in ``classes``, ``[N]``.
+        tasks: The task of each batch, ``[T]``.
+        reels: By method.
+    """
+
+    classes: tuple[int, ...]
+    labels: npt.NDArray[np.int64]
+    tasks: npt.NDArray[np.int64]
+    reels: Mapping[str, Reel]
+
+
+class Planar(nn.Module):
+    """A small network that embeds in a bounded plane."""
+
+    def __init__(self, features: int) -> None:
+        super().__init__()
+        self.body = MLP(features, _LAYERS)
+        self.plane = nn.Linear(_LAYERS[-1], 2)
+        self.dim = 2
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``[B, ...] -> [B, 2]``."""
+        return REACH * torch.tanh(self.plane(self.body(x)) / REACH)
+
+
+def film(seed: int = 0, shown_per_class: int = 25) -> Film:
+    """Learn six digits, two at a time, with DeepCCG and with ER, and watch.
+
+    Args:
+        seed: Of the class order, the network, and what is replayed.
+        shown_per_class: How many test images of each class are followed.
+    """
+    data = load_dataset("digits")
+    # Which six of the ten digits, too, is up to the seed.
+    chosen = np.random.default_rng(derive_seed(seed, "film")).permutation(10)[:CLASSES]
+    train, test = _only(data.train, chosen), _only(data.test, chosen)
+    stream = build_stream(
+        "disjoint",
+        train,
+        classes_per_task=CLASSES_PER_TASK,
+        examples_per_class=len(train),
+        batch_size=BATCH,
+        seed=seed,
+    )
+    places = np.array([stream.classes.index(label) for label in test.y])
+    shown = np.concatenate(
+        [np.flatnonzero(places == place)[:shown_per_class] for place in range(CLASSES)]
+    )
+    numbers = {task.id: number for number, task in enumerate(stream.tasks)}
+    with torch_threads(1):  # matrices this small only wait for each other
+        reels = {name: _reel(name, stream, test, shown, seed) for name in _SETTINGS}
+    return Film(
+        classes=tuple(int(chosen[label]) for label in stream.classes),
+        labels=places[shown],
+        tasks=np.array([numbers[stream.task_of(step).id] for step in range(len(stream))]),
+        reels=reels,
+    )
+
+
+def _reel(name: str, stream: Stream, test: Split, shown: npt.NDArray[np.int64], seed: int) -> Reel:
+    learner = _learner(name, stream, int(np.prod(test.x.shape[1:])), seed)
+    x, y = torch.from_numpy(test.x), torch.from_numpy(test.y)
+    positions, surfaces, accuracy = [], [], []
+    come: set[int] = set()
+    for batch in Cursor(stream, 0):
+        learner.learn(batch)
+        come.update(batch.y.tolist())
+        known = torch.isin(y, torch.tensor(sorted(come)))
+        correct = learner.predict(x[known]) == y[known]
+        with torch.no_grad():
+            positions.append(learner.representation(x[shown]).numpy())
+        surfaces.append(_surface(learner, stream))
+        accuracy.append(float(correct.double().mean()))
+    return Reel(*(np.array(each, dtype=np.float32) for each in (positions, surfaces, accuracy)))
+
+
+def _learner(name: str, stream: Stream, features: int, seed: int) -> Learner:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(derive_seed(seed, "network"))
+        network = Planar(features)
+    method = METHODS[name]
+    config = validated(method.Config, _SETTINGS[name], "method")
+    budget = MEMORY_PER_CLASS * CLASSES
+    return method(network, config, memory=budget, classes=stream.classes, seed=seed)
+
+
+@torch.no_grad()
+def _surface(learner: Learner, stream: Stream) -> Floats:
+    """The four numbers of each class from its scores at four points."""
+    points = torch.tensor([[0.0, 0.0], [1.0, 0.0], [-1.0, 0.0], [0.0, 1.0]])
+    scores = learner.classifier()(points).double().numpy()
+    scores = np.where(np.isfinite(scores), scores, np.nan)
+    middle, right, left, up = scores
+    bend = middle - (right + left) / 2
+    found = np.stack([middle, (right - left) / 2, up - middle + bend, bend], axis=1)
+    surface = np.full((CLASSES, 4), np.nan, dtype=np.float32)
+    for label, values in zip(learner.columns(), found, strict=True):
+        surface[stream.classes.index(label)] = values
+    return surface
+
+
+def _only(split: Split, classes: npt.NDArray[np.int64]) -> Split:
+    """The examples of some classes, which become 0, 1, ..."""
+    part = split.take(np.flatnonzero(np.isin(split.y, classes)))
+    places = {int(label): place for place, label in enumerate(classes)}
+    return Split(part.x, np.array([places[int(label)] for label in part.y], dtype=np.int64))

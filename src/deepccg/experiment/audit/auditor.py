@@ -1,0 +1,206 @@
+"""The auditor: counts and judges what a run does, whatever its learner says of itself."""
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NoReturn
+
+import numpy as np
+from torch import nn
+
+from deepccg.core import Learner, ProtocolViolation, State, StateMismatch
+from deepccg.evaluation import Witness
+from deepccg.experiment.audit.measure import (
+    ExampleIndex,
+    PassCounter,
+    Scale,
+    all_tensors,
+    fingerprint,
+    held_by,
+    unnamed_in_reach,
+)
+from deepccg.experiment.audit.verdict import Answers, Findings, Reads, as_bytes, report
+from deepccg.experiment.build import Material
+from deepccg.experiment.config import RunConfig
+
+
+class Auditor:
+    """Watches one run: tell it of every batch, and let it surround every evaluation.
+
+    A broken rule raises ``ProtocolViolation``, after ``audit.json`` has been written.
+
+    Args:
+        config: What is run; it declares passes, budget and validation.
+        material: The stream, the test set, and the data set both come from.
+    """
+
+    def __init__(self, config: RunConfig, material: Material) -> None:
+        self._config, self._material = config, material
+        self._stream = material.stream
+        self._offline = config.stream.joint is not None
+        self._passes = config.stream.epochs if self._offline else 1
+        self._budget = config.budget(len(self._stream.classes))
+        self._reads = np.zeros(self._stream.source_size, dtype=np.int64)
+        self._counter = PassCounter()
+        self._found = Findings()
+        self._complete = True  # whether the run was watched from its first step
+        self._write: Callable[[bytes], None] = lambda _: None
+        self._train = ExampleIndex(material.shape)
+        self._uncounted: list[int] = []  # steps whose reads were not counted yet
+        self._unknown: list[int] = []  # steps whose examples the index does not know yet
+        self._test: ExampleIndex | None = None
+
+    def attach(self, network: nn.Module) -> None:
+        """See the network before the learner gets it."""
+        dim = int(getattr(network, "dim", 0))
+        self._counter.attach(network, dim)
+        tensors = [*network.parameters(), *network.buffers()]
+        self._scale = Scale(
+            budget=self._budget,
+            network=sum(tensor.numel() * tensor.element_size() for tensor in tensors),
+            classes=len(self._stream.classes),
+            dim=dim,
+            itemsize=tensors[0].element_size() if tensors else 4,
+        )
+
+    def begin(
+        self, position: int, saved: Mapping[str, Any] | None, write: Callable[[bytes], None]
+    ) -> None:
+        """Go on behind step ``position`` with what a checkpoint kept; ``write`` audit.json."""
+        self._write = write
+        self._complete = position == 0 or saved is not None
+        self._uncounted, self._unknown = list(range(position)), list(range(position))
+        if saved is None or not position:
+            return
+        try:
+            self._found = Findings.from_json(saved)
+            self._counter.load(self._found.passes)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise StateMismatch(f"the checkpoint's audit is not one: {error!r}") from None
+
+    def state(self) -> dict[str, Any] | None:
+        """What a checkpoint has to keep; ``None`` for a run that was not watched from its start."""
+        self._found.passes = self._counter.counts
+        return self._found.to_json() if self._complete else None
+
+    def handed_out(self, step: int) -> None:
+        """The batch of ``step`` was read; it is counted and judged at the next evaluation."""
+        self._uncounted.append(step - 1)
+        self._unknown.append(step - 1)
+
+    @contextlib.contextmanager
+    def evaluating(self, learner: Learner) -> Iterator[Witness]:
+        """Surround an evaluation; its ``witness`` hears the answers."""
+        before = fingerprint(learner.state_dict())
+        answers = Answers(len(self._material.test.y), self._config.seed, self._found.evaluations)
+        self._counter.phase = "evaluation"
+        yield answers.hear
+        self._counter.phase = "audit"
+        self._found.evaluations += 1
+        self._judge_reads()
+        self._judge_answers(learner, answers)
+        state = learner.state_dict()
+        if fingerprint(state) != before:
+            self._fail("evaluation", "the learner's state changed while it was being tested")
+        self._judge_holdings(learner, state)
+        self._judge_test_part()
+        self._counter.phase = "learning"
+
+    @contextlib.contextmanager
+    def asking(self, *, counted: bool = True) -> Iterator[None]:
+        """Surround a look at the learner between two evaluations; its passes are theirs."""
+        self._counter.phase = "evaluation" if counted else "audit"
+        yield
+        self._counter.phase = "learning"
+
+    def audit(self) -> dict[str, Any] | None:
+        """The content of ``audit.json`` as things stand; ``None`` if not watched from the start."""
+        if not self._complete:
+            return None
+        self._found.passes = self._counter.counts
+        self._count_reads()
+        reads = Reads(
+            passes=self._passes,
+            examples=int((self._reads > 0).sum()),
+            total=int(self._reads.sum()),
+            most=int(self._reads.max(initial=0)),
+        )
+        return report(self._found, reads, self._budget, self._offline)
+
+    def close(self) -> None:
+        """Write ``audit.json``: every rule was kept. Nothing is counted any more."""
+        self._counter.phase = "audit"
+        audit = self.audit()
+        if audit is not None:
+            self._write(as_bytes(audit))
+
+    def _count_reads(self) -> None:
+        for step in self._uncounted:
+            np.add.at(self._reads, self._stream.indices(step), 1)
+        self._uncounted.clear()
+
+    def _judge_reads(self) -> None:
+        self._count_reads()
+        most = int(self._reads.max(initial=0))
+        if most > self._passes:
+            self._fail("reads", f"an example was read {most} times, {self._passes} declared")
+
+    def _judge_answers(self, learner: Learner, answers: Answers) -> None:
+        """Class-incremental answers may not depend on tasks or images in the same question."""
+        if not answers.images:
+            return
+        self._found.class_incremental = True
+        differing = answers.differing(learner)
+        self._found.asked_again += len(answers.images)
+        if differing:
+            self._fail(
+                "task identifiers",
+                f"{differing} of {len(answers.images)} test images got another class when asked "
+                f"again shuffled and without tasks: class-incremental predictions depend on the "
+                f"tasks or the images asked about with them",
+            )
+
+    def _judge_holdings(self, learner: Learner, state: State) -> None:
+        for step in self._unknown:
+            self._train.add(self._stream[step].x)
+        self._unknown.clear()
+        claims, reach = learner.holdings(), all_tensors(learner)
+        held = held_by(state, claims, self._train, self._scale)
+        self._found.held = held
+        self._found.most_examples = max(self._found.most_examples, held.examples)
+        within = self._train.found_in(reach)
+        examples = max(held.examples, len(within))
+        if examples > self._budget:
+            self._fail("memory", f"{examples} examples are held, {self._budget} are allowed")
+        tested = self._test_examples().found_in(reach) - within
+        if tested:
+            self._fail("test data", f"the learner holds {len(tested)} test examples")
+        unnamed = max(held.unnamed_bytes, unnamed_in_reach(reach, claims, self._scale))
+        if unnamed > self._scale.small_change:
+            self._fail(
+                "bytes",
+                f"the learner holds {unnamed:,} bytes besides network and head that its "
+                f"holdings() do not name; {self._scale.small_change:,} need no name",
+            )
+
+    def _test_examples(self) -> ExampleIndex:
+        if self._test is None:
+            self._test = ExampleIndex(self._material.shape)
+            for scored in (self._material.test, self._material.shift):
+                if scored is not None:
+                    self._test.add(scored.x)
+        return self._test
+
+    def _judge_test_part(self) -> None:
+        asked = self._material.test_asked
+        self._found.test_opened |= asked > 0
+        validation = self._config.evaluation.validation is not None
+        if asked > (0 if validation else 1):  # the one time is for scoring
+            what = "in a run scored on held-out training data" if validation else "while training"
+            self._fail("test part", f"the test part of the data set was opened {what}")
+
+    def _fail(self, rule: str, message: str) -> NoReturn:
+        self._found.violations.append({"rule": rule, "message": message})
+        audit = self.audit()
+        if audit is not None:
+            self._write(as_bytes(audit))
+        raise ProtocolViolation(f"protocol violation ({rule}): {message}")

@@ -1,0 +1,287 @@
+"""Counting what goes through a network, forwards and backwards."""
+
+import hashlib
+import json
+import math
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import FunctionType, ModuleType
+from typing import Any, Literal, Self
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch._C import _functorch  # no public way to see how many examples vmap carries
+
+from deepccg.core import Holdings, Learner, State
+
+_LEAVES = (int, float, complex, str, type(None), type, FunctionType, ModuleType)
+_SEQUENCES = (list, tuple, set, frozenset, deque)
+
+
+def tensors_within(*things: object) -> Iterator[Tensor]:
+    """Every tensor reachable through attributes, mappings and sequences, each object once.
+
+    NumPy arrays of numbers and raw bytes come as tensors, too. What hides in a closure, in a
+    module or in Python numbers is not found.
+    """
+    waiting: list[object] = list(things)
+    visited: set[int] = set()
+    while waiting:
+        thing = waiting.pop()
+        if isinstance(thing, _LEAVES) or id(thing) in visited:
+            continue
+        visited.add(id(thing))
+        tensor = _as_tensor(thing)
+        if tensor is not None:
+            yield tensor
+        else:
+            waiting.extend(_parts(thing))
+
+
+def tensor_bytes(tensors: Iterable[Tensor]) -> int:
+    """Bytes of all storages behind the tensors; views of one storage count once."""
+    storages = [tensor.untyped_storage() for tensor in tensors]
+    return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
+
+
+def _as_tensor(thing: object) -> Tensor | None:
+    if isinstance(thing, Tensor):
+        return thing.detach()
+    if isinstance(thing, bytes | bytearray) and thing:
+        return torch.from_numpy(np.frombuffer(thing, dtype=np.uint8).copy())
+    if isinstance(thing, np.ndarray) and thing.dtype.kind in "biuf" and thing.size:
+        return torch.as_tensor(thing if thing.flags.writeable else thing.copy())
+    return None
+
+
+def _parts(thing: object) -> Iterable[object]:
+    if isinstance(thing, Mapping):
+        return thing.values()
+    if isinstance(thing, _SEQUENCES):
+        return thing
+    slots = [name for kind in type(thing).__mro__ for name in _slots(kind)]
+    return [getattr(thing, "__dict__", None), *(getattr(thing, name, None) for name in slots)]
+
+
+def _slots(kind: type) -> tuple[str, ...]:
+    names = vars(kind).get("__slots__", ())
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
+_GENERATOR = torch.Generator().get_state().shape  # of a saved generator's bytes
+_GENERATORS = 4  # so many are nobody's business
+_SMALL_CHANGE = 8192  # counters, the method's fields, derived scalars
+_NUMBERS_PER_CLASS = 2  # vectors of the embedding's size, such as class means, kept beside a head
+
+
+class ExampleIndex:
+    """Knows examples by their values, and finds them in whatever tensors it is shown.
+
+    Copies of one example count once. Bytes kept as floats are recognised if they were converted,
+    divided by 255 or scaled to [-1, 1]; a row of one value only (a free slot) is never an example.
+
+    Args:
+        shape: The shape of an example.
+    """
+
+    def __init__(self, shape: Sequence[int]) -> None:
+        self._size = math.prod(shape)
+        self._known: set[int] = set()
+        self._bytes = True
+
+    def add(self, x: Tensor) -> None:
+        """Know these examples, ``[B, ...]``."""
+        self._bytes = not x.is_floating_point()
+        self._known.update(_hashes(_canonical(x.reshape(-1, self._size))))
+
+    def found_in(self, tensors: Iterable[Tensor]) -> set[int]:
+        """The known examples among the rows of ``tensors``, as hashes."""
+        hashes = {
+            row
+            for tensor in tensors
+            if self._could_hold(tensor)
+            for rows in self._decoded(tensor.detach().reshape(-1, self._size))
+            for row in _hashes(rows)
+        }
+        return hashes & self._known
+
+    def _could_hold(self, tensor: Tensor) -> bool:
+        """Whether the last axes make up one example, or all of it is a row of examples."""
+        if tensor.numel() < self._size or tensor.is_complex():
+            return False
+        sizes = (math.prod(tensor.shape[axis:]) for axis in range(tensor.ndim))
+        whole = tensor.ndim == 1 and tensor.numel() % self._size == 0
+        return whole or self._size in sizes
+
+    def _decoded(self, rows: Tensor) -> Iterator[Tensor]:
+        if self._bytes and rows.is_floating_point():
+            for values in (rows, rows * 255, rows * 127.5 + 127.5):
+                yield values.nan_to_num().round().clamp(0, 255).to(torch.uint8)
+        elif self._bytes or rows.is_floating_point():
+            yield _canonical(rows)
+
+
+@dataclass(frozen=True)
+class Held:
+    """What a learner's saved state holds, besides network, head and generators.
+
+    Args:
+        examples: Distinct examples of the stream, or what the learner says if that is more.
+        bytes: By kind, as the learner says.
+        unnamed_bytes: What its state holds and it does not name.
+    """
+
+    examples: int = 0
+    bytes: dict[str, int] = field(default_factory=dict)
+    unnamed_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Scale:
+    """The sizes by which a learner is judged.
+
+    Args:
+        budget: Examples it may store.
+        network: Bytes of the network it was given.
+        classes: How many classes the stream has.
+        dim: Size of the embedding.
+        itemsize: Bytes per number of the network.
+    """
+
+    budget: int
+    network: int
+    classes: int
+    dim: int
+    itemsize: int = 4
+
+    @property
+    def model(self) -> int:
+        """Bytes of network and one linear head."""
+        return self.network + self.classes * (self.dim + 1) * self.itemsize
+
+    @property
+    def small_change(self) -> int:
+        """Bytes that need no name."""
+        return _SMALL_CHANGE + _NUMBERS_PER_CLASS * self.classes * self.dim * 8
+
+    def unnamed(self, tensors: Iterable[Tensor], named: float) -> int:
+        """Bytes of ``tensors`` beyond network, head, generators and what was named."""
+        kept, generators = [], 0
+        for tensor in tensors:
+            generator = tensor.dtype == torch.uint8 and tensor.shape == _GENERATOR
+            generators += generator
+            if not generator or generators > _GENERATORS:
+                kept.append(tensor)
+        return max(0, tensor_bytes(kept) - self.model - math.ceil(named))
+
+
+def held_by(state: State, claims: Holdings, index: ExampleIndex, scale: Scale) -> Held:
+    """What a state holds: the same for a learner that went on from a checkpoint."""
+    examples = len(index.found_in(state.tensors.values()))
+    unnamed = scale.unnamed(state.tensors.values(), claims.total)
+    return Held(
+        examples=max(examples, claims.examples),
+        bytes={kind: int(size) for kind, size in claims.bytes.items()},
+        unnamed_bytes=unnamed + len(json.dumps(state.meta)),
+    )
+
+
+def all_tensors(learner: Learner) -> list[Tensor]:
+    """Every tensor the learner can reach, saved or not, its classes' attributes included."""
+    return list(tensors_within(learner, *(vars(kind) for kind in type(learner).__mro__)))
+
+
+def unnamed_in_reach(tensors: Iterable[Tensor], claims: Holdings, scale: Scale) -> int:
+    """Bytes in reach that are not named; room set aside for a full memory is its own."""
+    grown = max(1.0, scale.budget / claims.examples) if claims.examples else 1.0
+    return scale.unnamed(tensors, grown * claims.total)
+
+
+def fingerprint(state: State) -> str:
+    """A hash of everything a state holds."""
+    digest = hashlib.blake2b(json.dumps(state.meta, sort_keys=True).encode(), digest_size=16)
+    for name, tensor in sorted(state.tensors.items()):
+        digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
+        flat = tensor.detach().cpu().contiguous().reshape(-1)
+        digest.update(flat.view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _canonical(rows: Tensor) -> Tensor:
+    """One precision for all floats (and one zero), bytes for all integers."""
+    if rows.is_floating_point():
+        return rows.to(torch.float32) + 0.0
+    return rows.to(torch.uint8)
+
+
+def _hashes(rows: Tensor) -> list[int]:
+    array = np.ascontiguousarray(rows.cpu().numpy())
+    if not len(array):
+        return []
+    varied = array[array.min(axis=1) != array.max(axis=1)]
+    return [hash(row.tobytes()) for row in varied]
+
+
+Phase = Literal["learning", "evaluation", "audit"]
+KINDS = ("forward_calls", "forward_images", "backward_calls", "backward_images")
+
+
+class PassCounter:
+    """A forward hook that counts calls and images, by phase.
+
+    It sits on the network that a learner is given. A copy of the network takes the same counter
+    along, so that a stable or previous network counts as well; a network that a learner makes
+    anew is not counted (but its bytes are). A vectorised pass over single examples
+    (``torch.func.vmap``) counts as many images as it carries.
+    """
+
+    def __init__(self) -> None:
+        self.phase: Phase = "learning"
+        self._dim = 1
+        self.counts: dict[str, dict[str, int]] = {
+            phase: dict.fromkeys(KINDS, 0) for phase in ("learning", "evaluation")
+        }
+
+    def attach(self, network: nn.Module, dim: int) -> None:
+        """Count what goes through ``network``, ``[B, ...] -> [B, dim]``, and its copies."""
+        self._dim = max(1, dim)
+        network.register_forward_hook(self)
+
+    def load(self, counts: Mapping[str, Mapping[str, int]]) -> None:
+        """Go on from these counts; refuses others with a ``KeyError`` or ``ValueError``."""
+        self.counts = {
+            phase: {kind: int(counts[phase][kind]) for kind in KINDS} for phase in self.counts
+        }
+
+    def __call__(self, module: nn.Module, args: Any, output: Any) -> None:
+        """After a forward; ``output`` is ``[B, D]``."""
+        del module, args
+        if self.phase == "audit" or not isinstance(output, Tensor):
+            return
+        plain, differentiated = _unwrapped(output)
+        images = plain.numel() // self._dim
+        self._count("forward", images)
+        if differentiated:  # torch.func.grad: its backward follows at once
+            self._count("backward", images)
+        elif plain is output and output.requires_grad and torch.is_grad_enabled():
+            output.register_hook(lambda _: self._count("backward", images))  # type: ignore[no-untyped-call]  # as in torch
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self  # a copied network adds to the same counts
+
+    def _count(self, direction: str, images: int) -> None:
+        if self.phase != "audit":
+            counts = self.counts[self.phase]
+            counts[f"{direction}_calls"] += 1
+            counts[f"{direction}_images"] += images
+
+
+def _unwrapped(tensor: Tensor) -> tuple[Tensor, bool]:
+    """The tensor below all transforms of ``torch.func``, and whether one differentiates."""
+    differentiated = False
+    while _functorch.is_functorch_wrapped_tensor(tensor):
+        differentiated |= _functorch.is_gradtrackingtensor(tensor)
+        tensor = _functorch.get_unwrapped(tensor)
+    return tensor, differentiated

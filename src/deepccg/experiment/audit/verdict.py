@@ -1,0 +1,171 @@
+"""``audit.json`` and the one line that is printed of it.
+
+Version 1 has these keys; nothing in it depends on time or on interruptions:
+
+- ``version``: 1; a change that a reader must know of raises it.
+- ``protocol``: ``single pass``, or ``offline`` for a joint stream.
+- ``passed``, ``violations``: whether every rule was kept, else ``rule`` and ``message`` of the one
+  that was not. The run ends there.
+- ``reads``: ``passes`` declared, distinct ``examples`` read, ``total`` reads, and the ``most`` of
+  one example.
+- ``memory``: the ``budget``; distinct ``examples`` of the stream in the saved state, and the
+  ``most`` at any evaluation; ``bytes`` by kind; ``unnamed_bytes`` of the state that no kind names
+  (counters, fields, means).
+- ``test``: how many ``evaluations``; whether the learner was scored ``class_incremental``; test
+  images ``asked_again``, shuffled and without tasks; whether the test part was ``opened``.
+- ``passes``: network calls and images, forwards and backwards, in ``learning`` and ``evaluation``.
+"""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from deepccg.core import Learner, make_generator
+from deepccg.experiment.audit.measure import Held
+
+ASKED_AGAIN = 64  # test images of an evaluation of all tasks, drawn anew for each
+_SAME = 1e-4  # of a row's largest score: what another batch size may change by rounding
+
+
+class Answers:
+    """A random part of the images an evaluation asks about, with the scores they got.
+
+    Args:
+        images: How many images there are in all.
+        seed: The run's.
+        number: Of the evaluation.
+    """
+
+    def __init__(self, images: int, seed: int, number: int) -> None:
+        self._share = ASKED_AGAIN / max(ASKED_AGAIN, images)
+        self._generator = make_generator(seed, "audit", str(number))
+        self.images: list[Tensor] = []
+        self._scores: list[Tensor] = []
+
+    def hear(self, x: Tensor, scores: Tensor) -> None:
+        """Keep some of the images ``x [B, ...]`` and their ``scores [B, C]``."""
+        count = math.ceil(self._share * len(x))
+        for row in torch.randperm(len(x), generator=self._generator)[:count].tolist():
+            self.images.append(x[row].clone())
+            self._scores.append(scores[row].detach().clone())
+
+    @torch.no_grad()
+    def differing(self, learner: Learner) -> int:
+        """How many images get another class when asked again, in another order and no task."""
+        order = torch.randperm(len(self.images), generator=self._generator)
+        first = torch.stack(self._scores)[order]
+        again = learner.predict_logits(torch.stack(self.images)[order], None)
+        if again.shape != first.shape:
+            return len(order)
+        other = first.argmax(dim=1) != again.argmax(dim=1)
+        return int((other & ~_close(first, again)).sum())
+
+
+def _close(first: Tensor, again: Tensor) -> Tensor:
+    """Whether rows of scores differ by rounding only, ``[B]``: near ties may go either way."""
+    finite = first.isfinite()
+    values = first.masked_fill(~finite, 0)
+    apart = (values - again.masked_fill(~finite, 0)).abs().amax(dim=1)
+    return (finite == again.isfinite()).all(dim=1) & (apart <= _SAME * values.abs().amax(dim=1))
+
+
+VERSION = 1
+
+
+@dataclass
+class Findings:
+    """What an audit has found so far, and a checkpoint keeps."""
+
+    evaluations: int = 0
+    class_incremental: bool = False
+    asked_again: int = 0
+    most_examples: int = 0
+    test_opened: bool = False
+    held: Held = field(default_factory=Held)
+    passes: dict[str, dict[str, int]] = field(default_factory=dict)
+    violations: list[dict[str, str]] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, saved: Mapping[str, Any]) -> "Findings":
+        """The inverse; a ``TypeError`` or ``KeyError`` if it is not what was saved."""
+        return cls(**{**saved, "held": Held(**saved["held"])})
+
+
+@dataclass(frozen=True)
+class Reads:
+    """How often training examples were read.
+
+    Args:
+        passes: How often each may be.
+        examples: How many were, at least once.
+        total: Reads of all.
+        most: Reads of the example that was read most.
+    """
+
+    passes: int
+    examples: int
+    total: int
+    most: int
+
+
+def report(found: Findings, reads: Reads, budget: int, offline: bool) -> dict[str, Any]:
+    """The content of ``audit.json``."""
+    return {
+        "version": VERSION,
+        "protocol": "offline" if offline else "single pass",
+        "passed": not found.violations,
+        "violations": list(found.violations),
+        "reads": asdict(reads),
+        "memory": {
+            "budget": budget,
+            "examples": found.held.examples,
+            "most": found.most_examples,
+            "bytes": dict(found.held.bytes),
+            "unnamed_bytes": found.held.unnamed_bytes,
+        },
+        "test": {
+            "evaluations": found.evaluations,
+            "class_incremental": found.class_incremental,
+            "asked_again": found.asked_again,
+            "opened": found.test_opened,
+        },
+        "passes": {phase: dict(counts) for phase, counts in found.passes.items()},
+    }
+
+
+def as_bytes(audit: Mapping[str, Any]) -> bytes:
+    """How the file is written."""
+    return json.dumps(audit, indent=2, allow_nan=False).encode() + b"\n"
+
+
+def protocol_line(audit: Mapping[str, Any] | None) -> str:
+    """The audit in one line.
+
+    >>> held = Held(100, {"examples": 308_800, "logits": 0}, 312)
+    >>> found = Findings(evaluations=5, test_opened=True, held=held, most_examples=100)
+    >>> print(protocol_line(report(found, Reads(1, 5000, 5000, 1), 100, offline=False)))
+    protocol: single pass, 5,000 examples read once; memory 100 of 100 examples, 308,800 bytes \
++ 0 other; no test data in training
+    """
+    if audit is None:
+        return "protocol: not audited, the run was begun by an earlier version"
+    reads, memory = audit["reads"], audit["memory"]
+    times = "once" if reads["most"] == 1 else f"{reads['most']} times each"
+    own = memory["bytes"].get("examples", 0)
+    other = sum(memory["bytes"].values()) - own
+    parts = [
+        f"{audit['protocol']}, {reads['examples']:,} examples read {times}",
+        f"memory {memory['examples']:,} of {memory['budget']:,} examples, {own:,} bytes "
+        f"+ {other:,} other",
+        "no test data in training" + ("" if audit["test"]["opened"] else ", test part not opened"),
+    ]
+    return f"protocol: {'; '.join(parts)}"

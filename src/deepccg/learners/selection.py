@@ -1,0 +1,371 @@
+"""DeepCCG's memory: every class fills its quota with examples that stand for all of it."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Annotated, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat
+from torch import Tensor
+
+from deepccg.core import Config, State, StateMismatch
+from deepccg.gaussian import (
+    Candidates,
+    LassoConfig,
+    greedy_selection,
+    kernels,
+    lasso_selection,
+    swap_selection,
+    target_weights,
+)
+from deepccg.gaussian.selection import FloatArray, IntArray
+from deepccg.learners.classes import Outputs
+from deepccg.memory import (
+    NOBODY,
+    CandidateIndex,
+    MemoryStore,
+    balanced_random,
+    candidates_of,
+    class_balanced_reservoir,
+    pool_of,
+    quotas_by_arrival,
+    replace,
+)
+
+WINDOW = 20  # examples of its class that a rate looks back on
+
+
+class RecentErrors:
+    """A moving average for each class, over its own examples: no class makes another's older.
+
+    It is a part of the learner's state; a class that it knows nothing of has the rate 0.
+    """
+
+    def __init__(self) -> None:
+        self.rates: FloatArray = np.zeros(0)
+
+    def note(self, y: npt.NDArray[np.int64], wrong: FloatArray) -> None:
+        """Take in new examples.
+
+        Args:
+            y: Their class columns ``[B]``.
+            wrong: The probability that each had of being taken for another class, ``[B]``.
+        """
+        if len(y) == 0:
+            return
+        self._grow(int(y.max()) + 1)
+        count = np.bincount(y, minlength=len(self.rates))
+        mean = np.bincount(y, wrong, minlength=len(self.rates)) / np.maximum(count, 1)
+        self.rates += (1 - (1 - 1 / WINDOW) ** count) * (mean - self.rates)
+
+    def of(self, classes: Sequence[int]) -> FloatArray:
+        """The rates of class columns ``[K]``."""
+        self._grow(max(classes, default=-1) + 1)
+        return self.rates[list(classes)]
+
+    def _grow(self, columns: int) -> None:
+        if columns > len(self.rates):
+            self.rates = np.pad(self.rates, (0, columns - len(self.rates)))
+
+    def state(self) -> State:
+        """The rates."""
+        return State({"rates": torch.tensor(self.rates.tolist(), dtype=torch.float64)}, {})
+
+    def check(self, state: State) -> None:
+        """One probability for each of some classes."""
+        rates = state.tensors["rates"]
+        probable = bool(((rates >= 0) & (rates <= 1)).all())
+        if rates.dim() != 1 or rates.dtype != torch.float64 or not probable:
+            raise StateMismatch("the state's rates of errors are not probabilities")
+
+    def load(self, state: State) -> None:
+        """Go on from the state's rates."""
+        self.rates = state.tensors["rates"].cpu().numpy().copy()
+
+
+def without_rates(state: State, part: str) -> State:
+    """A state that knows of no errors, whatever it knew before."""
+    name = f"{part}.rates"
+    tensors = {**state.tensors, name: torch.zeros(0, dtype=torch.float64)}
+    return State(tensors, {**state.meta, "parts": {**state.meta["parts"], part: {}}})
+
+
+def batch_errors(
+    y: Tensor, terms: Tensor, exist: Tensor
+) -> tuple[npt.NDArray[np.int64], FloatArray]:
+    """What to ``note`` of a step's loss: classes and probabilities of being taken for another.
+
+    Args:
+        y: The batch's class columns ``[B]``.
+        terms: Log probabilities of the right classes, of those that have one; the batch's first.
+        exist: Which examples of batch and replay have one, ``[B + R]``.
+    """
+    own = exist.cpu().numpy()[: len(y)]
+    known = y.cpu().numpy()[own]
+    right = np.exp(terms.detach().cpu().numpy()[: len(known)].astype(np.float64))
+    return known, (1 - right).clip(0, 1)
+
+
+class SelectionConfig(Config):
+    """What is stored of each class."""
+
+    selector: Literal["lasso", "greedy", "swap", "reservoir", "random"] = Field(
+        "greedy",
+        description="what is stored: lasso as published, greedy removal, greedy with swaps, "
+        "a reservoir per class, or a random subset per class",
+    )
+    target: Literal["printed", "evidence"] = Field(
+        "evidence",
+        description="mean to keep: of memory and batch (printed), or weighted by the number of "
+        "examples each stands for (evidence)",
+    )
+    quota: Literal["fixed", "growing"] = Field(
+        "fixed", description="memory shared among all known classes, or among those seen so far"
+    )
+    renewal: Annotated[float, Field(ge=0, le=1)] | Literal["errors"] = Field(
+        0.0,
+        description="lasso, greedy, swap: probability that a new example displaces any stored one "
+        "of its class instead of whom the selection picks, so that a class that changes is "
+        "followed; errors: as often as its new examples were lately taken for other classes",
+    )
+    lasso_penalty: NonNegativeFloat = Field(1e-3, description="lasso: lambda of Eq. 12")
+    lasso_steps: NonNegativeInt = Field(100, description="lasso: gradient steps")
+    lasso_lr: PositiveFloat = Field(0.1, description="lasso: step size")
+    lasso_start: Literal["random", "memory", "constant"] = Field(
+        "random", description="lasso: initial weights (constant ones never move)"
+    )
+    lasso_constraint: Literal["clip", "sigmoid"] = Field(
+        "clip", description="lasso: how weights are kept between 0 and 1"
+    )
+    lasso_normalise: bool = Field(
+        True, description="lasso: divide embeddings by their spread, so that one step size fits"
+    )
+
+    @property
+    def lasso(self) -> LassoConfig:
+        """The lasso's fields together."""
+        return LassoConfig(
+            penalty=self.lasso_penalty,
+            steps=self.lasso_steps,
+            lr=self.lasso_lr,
+            start=self.lasso_start,
+            constraint=self.lasso_constraint,
+            normalise=self.lasso_normalise,
+        )
+
+
+class Selection:
+    """Keeps each class within its quota, by the rule that ``config`` names (Eqs. 10, 12).
+
+    It reads and rewrites a learner's memory and has no state of its own. With ``renewal=errors``
+    the learner tells ``errors`` of every batch before it is reselected.
+    """
+
+    def __init__(
+        self,
+        config: SelectionConfig,
+        memory: MemoryStore,
+        outputs: Outputs,
+        generator: torch.Generator,
+        errors: RecentErrors | None = None,
+    ) -> None:
+        self.config, self.memory = config, memory
+        self.outputs, self.generator = outputs, generator
+        self.errors = errors or RecentErrors()
+
+    def quotas(self) -> list[int]:
+        """How many examples each class may store; the first seen get the remainder."""
+        arrival, columns = self.outputs.arrival, len(self.outputs)
+        sharing = columns if self.config.quota == "fixed" else len(arrival)
+        return quotas_by_arrival(self.memory.capacity, arrival, columns, sharing)
+
+    def over_quota(self) -> list[int]:
+        """Classes that must give examples up because further classes arrived."""
+        return self._over(self.quotas())
+
+    def _over(self, quotas: list[int]) -> list[int]:
+        return [column for column, count in self.memory.counts.items() if count > quotas[column]]
+
+    def reselect(
+        self,
+        x: Tensor,
+        y: Tensor,
+        rows: Tensor,
+        embeddings: Callable[[CandidateIndex], Tensor],
+        natively: "Embedded | None" = None,
+        **extras: Tensor,
+    ) -> None:
+        """Fill each class's quota with the best of what is stored and what is new (Eq. 10).
+
+        Args:
+            x: The batch ``[B, ...]``.
+            y: Its class columns ``[B]``, already counted as seen.
+            rows: Its task rows ``[B]``.
+            embeddings: Gives those of the candidates, ``[K, N, D]``, any numbers on padding. Not
+                asked where every candidate is kept.
+            natively: The embeddings themselves, if a compiled kernel is to select greedily.
+            **extras: What the memory holds of each example besides, ``[B, ...]``.
+        """
+        contest = self._contest(y)
+        gone = self._give_way(contest)
+        if natively is not None and contest.someone_leaves:
+            freed, entering = self._exchange(y, natively, contest, gone)
+            batch = {"x": x, "y": y, "task": rows, **extras}
+            replace(self.memory, np.concatenate([gone, freed]), batch, entering)
+            return
+        index = candidates_of(contest.classes, self.memory, y, gone)
+        keep = torch.from_numpy(index.real)
+        if contest.someone_leaves:
+            keep = self.select(self._candidates(embeddings(index), index, contest))
+        index.apply(keep, self.memory, x, y, rows, gone, **extras)
+
+    def _give_way(self, contest: "Contest") -> IntArray:
+        """Slots of stored examples that leave whatever the selection would say (``renewal``).
+
+        Without, a memory whose mean stands for more and more examples soon takes no new one: its
+        own mean is the one to keep. That serves while the class stays what it was.
+        """
+        if not (contest.displaced * contest.renewal).any():
+            return NOBODY
+        displaced = contest.displaced.sum()
+        draws = torch.rand(displaced + self.memory.size, generator=self.generator).numpy()
+        gives_way = draws[:displaced] < np.repeat(contest.renewal, contest.displaced)
+        if not gives_way.any():
+            return NOBODY
+        number = Counter(np.repeat(contest.classes, contest.displaced)[gives_way].tolist())
+        y, order = self.memory.y.cpu().numpy(), draws[displaced:].argsort()
+        gone = [order[y[order] == column][:count] for column, count in number.items()]
+        return np.concatenate(gone)
+
+    def _renewal(self, classes: list[int]) -> FloatArray:
+        """The probability of each class ``[K]``; selectors at random take new examples anyway."""
+        rate = self.config.renewal if self.config.selector in ("lasso", "greedy", "swap") else 0.0
+        return self.errors.of(classes) if rate == "errors" else np.full(len(classes), float(rate))
+
+    def _exchange(
+        self, y: Tensor, z: "Embedded", contest: "Contest", gone: IntArray
+    ) -> kernels.Exchange:
+        """Greedy removal for all classes, the means to keep included, in one native call."""
+        evidence = self.config.target == "evidence"
+        return kernels.greedy_exchange(
+            z.z,
+            z.rows(self.memory.size),
+            pool_of(self.memory, y, gone, nobodys=len(self.outputs)),
+            self.memory.size,
+            contest.classes,
+            contest.quota,
+            contest.before.astype(np.float64) if evidence else np.full(len(contest.before), -1.0),
+            self.generator,
+        )
+
+    def _contest(self, y: Tensor) -> "Contest":
+        """Who competes for how many places when a batch of class columns ``y`` comes."""
+        new, quotas = Counter(y.tolist()), self.quotas()
+        classes = sorted({*new, *self._over(quotas)})
+        stored, seen = self.memory.counts, self.outputs.seen.tolist()
+        quota = np.array([quotas[column] for column in classes])
+        coming = np.array([new[column] for column in classes])
+        surplus = np.array([stored[column] for column in classes]) + coming - quota
+        return Contest(
+            classes,
+            quota=quota,
+            before=np.array([seen[column] for column in classes]) - coming,
+            renewal=self._renewal(classes),
+            displaced=np.minimum(surplus, coming).clip(min=0),
+            someone_leaves=bool((surplus > 0).any()),
+        )
+
+    def select(self, candidates: Candidates) -> Tensor:
+        """Which candidates to keep, ``[K, N]``."""
+        if self.config.selector == "lasso":
+            return lasso_selection(candidates, self.config.lasso, self.generator)
+        return _SELECTORS[self.config.selector](candidates, self.generator)
+
+    def _candidates(self, z: Tensor, index: CandidateIndex, contest: "Contest") -> Candidates:
+        """What ``select`` chooses from: embeddings ``z [K, N, D]``, and the means to keep."""
+        weighed = contest.before if self.config.target == "evidence" else None
+        weight = torch.from_numpy(target_weights(index.real, index.stored, weighed))
+        target = torch.bmm(weight.to(z)[:, None], z).squeeze(1)
+        real, stored, own_quota, seen = (
+            torch.from_numpy(part).to(z.device)
+            for part in (index.real, index.stored, contest.quota, contest.before)
+        )
+        return Candidates(z, real, stored, target, own_quota, seen)
+
+
+_SELECTORS = {
+    "greedy": greedy_selection,
+    "swap": swap_selection,
+    "reservoir": class_balanced_reservoir,
+    "random": balanced_random,
+}
+
+
+class Contest(NamedTuple):
+    """Classes whose memory is reselected.
+
+    Args:
+        classes: K class columns, in order.
+        quota: How many examples each may store, ``[K]``.
+        before: How many examples of each came before this batch, ``[K]``.
+        renewal: How likely one that must leave is any of the stored ones, ``[K]``.
+        displaced: How many must leave because of this batch, ``[K]``.
+        someone_leaves: Whether there are more candidates than places in any of them.
+    """
+
+    classes: list[int]
+    quota: IntArray
+    before: IntArray
+    renewal: FloatArray
+    displaced: IntArray
+    someone_leaves: bool
+
+
+class Embedded(NamedTuple):
+    """Embeddings of a batch and of some stored examples.
+
+    Args:
+        z: Those of examples ``slots`` in memory and then of the batch, ``[n + B, D]``.
+        slots: Which stored examples, ``[n]``.
+        known: Which of these come from the present network; the others are estimates, ``[n]``. By
+            default all do.
+    """
+
+    z: Tensor
+    slots: Tensor
+    known: Tensor | None = None
+
+    @property
+    def stored(self) -> Tensor:
+        """Those of the stored examples, ``[n, D]``."""
+        return self.z[: len(self.slots)]
+
+    @property
+    def batch(self) -> Tensor:
+        """Those of the batch, ``[B, D]``."""
+        return self.z[len(self.slots) :]
+
+    def at(self, position: IntArray, size: int) -> Tensor:
+        """Those at ``position`` among ``size`` stored examples and then the batch, ``[..., D]``."""
+        taken = torch.from_numpy(self.rows(size)[position].ravel()).to(self.z.device)
+        return self.z.index_select(0, taken).view(*position.shape, -1)
+
+    def rows(self, size: int) -> IntArray:
+        """The row of each of ``size`` stored examples and then the batch; 0 if there is none."""
+        n = len(self.slots)
+        row = np.zeros(size + len(self.z) - n, dtype=np.int64)
+        row[self.slots.cpu().numpy()] = np.arange(n)
+        row[size:] = np.arange(n, len(self.z))
+        return row
+
+
+def embedded_now(
+    index: CandidateIndex, memory: MemoryStore, x: Tensor, embed: Callable[[Tensor], Tensor]
+) -> Tensor:
+    """Embeddings for ``Selection.reselect``, made by embedding the candidates, ``[K, N, D]``."""
+    slots = torch.from_numpy(index.position[index.stored]).to(x.device)
+    batch = embed(x)
+    z = torch.cat([embed(memory.x[slots]), batch]) if len(slots) else batch
+    return Embedded(z, slots).at(index.position, memory.size)

@@ -1,0 +1,143 @@
+"""A copy of network and head that is asked and never trained."""
+
+import copy
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from deepccg.core import State, StateMismatch
+from deepccg.learners.inputs import in_pieces
+from deepccg.learners.state import ModulePart
+from deepccg.networks import GrowingLinear
+
+
+class Teacher:
+    """Network and head as they were, or averaged over time; a saved part of its learner."""
+
+    def __init__(self, network: nn.Module, head: GrowingLinear) -> None:
+        self.network = copy.deepcopy(network).requires_grad_(False).eval()
+        self.head = copy.deepcopy(head).requires_grad_(False)
+
+    @torch.no_grad()
+    def logits(self, x: Tensor) -> Tensor:
+        """Raw logits ``[B, C]``, without gradient."""
+        return in_pieces(lambda piece: self.head(self.network(piece)), x)
+
+    @torch.no_grad()
+    def embed(self, x: Tensor) -> Tensor:
+        """Embeddings ``[B, D]``, without gradient."""
+        return in_pieces(self.network, x)
+
+    @torch.no_grad()
+    def grow(self, head: GrowingLinear) -> None:
+        """Copy those rows of ``head`` that this one does not have."""
+        rows = len(self.head.bias)
+        for name, value in head.named_parameters():
+            grown = torch.cat([self.head.get_parameter(name), value[rows:]])
+            self.head.register_parameter(name, nn.Parameter(grown, requires_grad=False))
+
+    @torch.no_grad()
+    def average(self, network: nn.Module, head: GrowingLinear, decay: float) -> None:
+        """``s <- decay s + (1 - decay) w`` for every parameter; buffers are copied."""
+        for own, other in ((self.network, network), (self.head, head)):
+            for mean, value in zip(own.parameters(), other.parameters(), strict=True):
+                mean.lerp_(value, 1 - decay)
+            for buffer, now in zip(own.buffers(), other.buffers(), strict=True):
+                buffer.copy_(now)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all parameters and buffers."""
+        tensors = [t for m in (self.network, self.head) for t in (*m.parameters(), *m.buffers())]
+        return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+    def state(self) -> State:
+        """Copies of all parameters and buffers."""
+        tensors = {
+            f"{name}.{key}": value
+            for name, part in self._parts().items()
+            for key, value in part.state().tensors.items()
+        }
+        return State(tensors, {"rows": len(self.head.bias)})
+
+    def check(self, state: State) -> None:
+        """The same network, and a head whose weights and biases have as many rows as it says."""
+        for name, part in self._parts().items():
+            part.check(_under(name, state))
+        rows = {len(value) for value in _under("head", state).tensors.values()}
+        if rows != {state.meta["rows"]}:
+            raise StateMismatch(f"the state's copied head has {sorted(rows)} rows")
+
+    def load(self, state: State) -> None:
+        """Be the copy that was saved."""
+        for name, part in self._parts().items():
+            part.load(_under(name, state))
+        self.head.requires_grad_(False)
+
+    def _parts(self) -> dict[str, ModulePart]:
+        return {
+            "network": ModulePart("copied network", self.network),
+            "head": ModulePart("copied head", self.head, grows=True),
+        }
+
+
+class Snapshot:
+    """A teacher there may be: taken from a network and head, with the columns it knows.
+
+    Args:
+        network: What is copied when a snapshot is taken.
+        head: Its head.
+    """
+
+    def __init__(self, network: nn.Module, head: GrowingLinear) -> None:
+        self._network, self._head = network, head
+        self.teacher: Teacher | None = None
+        self.columns: list[int] = []
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the copy; none before it was taken."""
+        return 0 if self.teacher is None else self.teacher.bytes
+
+    def take(self, columns: Sequence[int]) -> None:
+        """Copy network and head as they are now; they have learned ``columns``."""
+        self.teacher = Teacher(self._network, self._head)
+        self.columns = list(columns)
+
+    def state(self) -> State:
+        """The copy, or that there is none."""
+        if self.teacher is None:
+            return State({}, {"taken": False})
+        state = self.teacher.state()
+        return State(state.tensors, {**state.meta, "taken": True, "columns": list(self.columns)})
+
+    def check(self, state: State) -> None:
+        """Tensors exactly where a copy was taken, and only columns that its head has."""
+        if not state.meta["taken"]:
+            if state.tensors:
+                raise StateMismatch("the state has a copied network, and says that it has none")
+            return
+        Teacher(self._network, self._head).check(state)
+        if not all(0 <= column < state.meta["rows"] for column in state.meta["columns"]):
+            raise StateMismatch(
+                f"the state's copied head has {state.meta['rows']} rows "
+                f"for the columns {state.meta['columns']}"
+            )
+
+    def load(self, state: State) -> None:
+        """Hold the copy that was saved, or none."""
+        self.teacher, self.columns = None, []
+        if state.meta["taken"]:
+            self.take([int(column) for column in state.meta["columns"]])
+            assert self.teacher is not None  # noqa: S101  (taken on the line above)
+            self.teacher.load(state)
+
+
+def _under(name: str, state: State) -> State:
+    tensors = {
+        key.removeprefix(f"{name}."): value
+        for key, value in state.tensors.items()
+        if key.startswith(f"{name}.")
+    }
+    return State(tensors, state.meta)
