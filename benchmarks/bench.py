@@ -36,7 +36,7 @@ from reference import ONE_BY_ONE, ResNet
 
 from deepccg.core import Learner, TestSet
 from deepccg.evaluation import evaluate
-from deepccg.learners.inputs import IMAGES
+from deepccg.networks.embedding import IMAGES
 from deepccg.methods import METHODS
 
 HERE = Path(__file__).resolve().parent

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from deepccg import DeepCCGClassifier
-from deepccg.learners.embedding_cache import AGE, EMBEDDING, NEVER
+from deepccg.learners.embedding_cache import AGE, EMBEDDING, STALE
 
 NAMES = ("ant", "bee", "cow", "dog")
 

@@ -31,7 +31,7 @@ class Restarting(DeepCCGReservoir):
     def finish_task(self):
         self.came = 0
 
-    def remember(self, x, y, rows, *_):
+    def update_memory(self, x, y, rows, *_):
         offer_to_reservoir(self.memory, x, y, rows, seen=self.came, generator=self.generator)
         self.came += len(y)
 
@@ -39,7 +39,7 @@ class Restarting(DeepCCGReservoir):
 class CountsOnlyStored(DeepCCGReservoir):
     """Wrong: the counter stops when the memory is full, so new examples are stored too often."""
 
-    def remember(self, x, y, rows, *_):
+    def update_memory(self, x, y, rows, *_):
         size = self.memory.size
         offer_to_reservoir(self.memory, x, y, rows, seen=size, generator=self.generator)
 
@@ -56,7 +56,7 @@ def check_memory_is_ers(learner_class, world, make_world):
         for name in ("x", "y", "task"):
             assert torch.equal(ours.memory[name], ers.memory[name])
     held = [(label, task and task.id) for label, task in world.who(ours.memory.x)]
-    rows = [None, *(task_id for task_id, _ in ours.outputs.tasks)]
+    rows = [None, *(task_id for task_id, _ in ours.class_table.tasks)]
     told = [
         (ours.classes[column], rows[row])
         for column, row in zip(ours.memory.y, ours.memory.task, strict=True)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from deepccg.core import Diverged, Task
 from deepccg.gaussian import class_posterior, fitted_scale
-from deepccg.memory.sampling import draw_balanced, draw_uniform, give_back
+from deepccg.memory import draw_balanced, draw_uniform, keep_one_per_class
 from deepccg.methods import DeepCCG
 
 WINDOWS = (Task(0, (0, 1, 2)), Task(1, (1, 2, 3)), Task(2, (5, 6)), None)
@@ -27,7 +27,7 @@ class Recorded(DeepCCG):
         self.before = copy.deepcopy(modules_of(self))
         drawn = super().draw_replay()
         literal = self.config.replay_draw == "literal"
-        replay = drawn if literal else give_back(drawn, self.memory.y, self.memory.counts)
+        replay = drawn if literal else keep_one_per_class(drawn, self.memory.y, self.memory.counts)
         outside = torch.ones(self.memory.size, dtype=torch.bool)
         outside[replay] = False
         self.replay, self.rest = self.memory.x[replay], self.memory.x[outside]
@@ -273,7 +273,7 @@ def test_replay_and_rest_share_the_memory_between_them(world):
 def test_give_back_leaves_one_of_every_class_and_no_more(labels, random):
     y = torch.tensor(labels)
     drawn = random.sample(range(len(labels)), random.randint(0, len(labels)))
-    kept = give_back(torch.tensor(drawn, dtype=torch.int64), y, Counter(y.tolist())).tolist()
+    kept = keep_one_per_class(torch.tensor(drawn, dtype=torch.int64), y, Counter(y.tolist())).tolist()
     assert set(kept) <= set(drawn)
     for label in set(labels):
         members = {slot for slot, owner in enumerate(labels) if owner == label}

@@ -36,7 +36,7 @@ class WrongMask(GSS):
 
     def gradient_products(self, x, y, rows, drawn):
         self.masks = lambda rows, replay: torch.ones(
-            len(rows) + len(replay), len(self.outputs), dtype=torch.bool
+            len(rows) + len(replay), len(self.class_table), dtype=torch.bool
         )
         products = super().gradient_products(x, y, rows, drawn)
         del self.masks
@@ -56,13 +56,13 @@ class BeforeTheStep(GSS):
     def step(self, gradients, lr):
         self.later = (gradients, lr)
 
-    def remember(self, x, y, rows):
-        super().remember(x, y, rows)
+    def update_memory(self, x, y, rows):
+        super().update_memory(x, y, rows)
         super().step(*self.later)
 
 
 def parameters_of(learner):
-    return [p.detach().clone() for m in learner.modules() for p in m.parameters()]
+    return [p.detach().clone() for m in learner.trainable_modules() for p in m.parameters()]
 
 
 def gradient_of(learner, world, example):

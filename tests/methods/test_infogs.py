@@ -44,7 +44,7 @@ class FrozenModel(InfoGS):
 
 
 def parameters_of(learner):
-    return [p.detach().clone() for m in learner.modules() for p in m.parameters()]
+    return [p.detach().clone() for m in learner.trainable_modules() for p in m.parameters()]
 
 
 def log_density(phi, targets, known, i, noise, prior):
@@ -126,7 +126,7 @@ def test_features_are_stored_counted_and_resumed(world):
     learner = InfoGS(world.network(), memory=6)
     for labels in LABELS * 2:
         learner.learn(world.batch(labels))
-    assert learner.holdings().bytes["feature"] == 6 * 3 * 8
+    assert learner.memory_usage().bytes["feature"] == 6 * 3 * 8
     twin = InfoGS(world.network(1), memory=6)
     twin.load_state_dict(learner.state_dict())
     for labels in LABELS * 2:

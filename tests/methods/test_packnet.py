@@ -58,7 +58,7 @@ def network_of(learner):
 
 
 def check_earlier_tasks_never_change(learner_class, network, **fields):
-    """Outputs of a task on fixed inputs, bit for bit, through all training on later tasks."""
+    """ClassTable of a task on fixed inputs, bit for bit, through all training on later tasks."""
     learner = learner_class(network(), PackNet.Config(lr=0.5, **fields))
     x = probe(network)
     promised: dict[Task, torch.Tensor] = {}
@@ -118,7 +118,7 @@ class NormsMove(PackNet):
 
     def permitted(self, gradients):
         norms = {id(p) for layer in self.packing.layers for p in layer.norm.parameters()}
-        pairs = zip(self.trained(), gradients, super().permitted(gradients), strict=True)
+        pairs = zip(self.trainable_parameters(), gradients, super().permitted(gradients), strict=True)
         return [gradient if id(p) in norms else kept for p, gradient, kept in pairs]
 
 
@@ -378,4 +378,4 @@ def test_a_fixed_embedding_has_heads_only():
         learner.learn(batch)
     assert learner.heads.columns(2) == [1, 2, 3]
     assert len(learner.heads.rows) == 12
-    assert learner.holdings().bytes == {"examples": 0, "heads": 12 * 6 * 4, "filter owners": 0}
+    assert learner.memory_usage().bytes == {"examples": 0, "heads": 12 * 6 * 4, "filter owners": 0}

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from deepccg.core import InputError
-from deepccg.learners.losses import masked_cross_entropy
+from deepccg.learners.heads import masked_cross_entropy
 from deepccg.learners.per_sample_gradients import per_example_gradients
 from deepccg.networks import MLP, Convolution, InstanceNorm, SlimResNet18
 from deepccg.networks.kernels import why_not
@@ -32,7 +32,7 @@ class Odd(nn.Module):
         x = self.groups(self.conv(x.to(self.last.weight.dtype) / 255)).relu_()
         x = self.shared(torch.tanh(self.shared(x)))
         self.forgotten(x)
-        x = self.frozen(self.norm(self.tokens(x.mean(dim=2))).relu_())
+        x = self.frozen_classifier(self.norm(self.tokens(x.mean(dim=2))).relu_())
         return self.last(x.flatten(1))
 
 

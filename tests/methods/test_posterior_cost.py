@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from deepccg.core import Batch, Task
-from deepccg.learners.inputs import IMAGES
+from deepccg.networks.embedding import IMAGES
 from deepccg.methods import DeepCCG
 from deepccg.networks import MLP
 

@@ -56,7 +56,7 @@ class Everything(DeepCCG):
 
     def _slots_needed(self, mask, over, replay):
         del mask
-        return super()._slots_needed(torch.ones(1, len(self.outputs)).bool(), over, replay)
+        return super()._slots_needed(torch.ones(1, len(self.class_table)).bool(), over, replay)
 
 
 VARIANTS = [
@@ -258,7 +258,7 @@ def test_estimated_means_are_right_on_average(world):
     for batch in pairs(world, rounds=5):
         learner.learn(batch)
     batch = world.batch([0, 1, 0], PAIRS[0])
-    x, y, rows = learner.receive(batch)
+    x, y, rows = learner.begin_step(batch)
     replay = learner.draw_replay()
     rest = learner._slots_needed(learner._mask(rows, replay), [], replay)
     means, told = [], []
@@ -286,7 +286,7 @@ def test_replayed_examples_do_not_explain_themselves(world):
     learner = learner_on(world, Estimated, posterior="lazy", refresh=2)
     for batch in pairs(world):
         learner.learn(batch)
-    x, y, rows = learner.receive(world.batch([0, 1], PAIRS[0]))
+    x, y, rows = learner.begin_step(world.batch([0, 1], PAIRS[0]))
     replay = learner.draw_replay()
     rest = learner._slots_needed(learner._mask(rows, replay), [], replay)
     given = []
@@ -327,12 +327,12 @@ def test_predictions_are_exact_in_every_mode(world):
 
 def test_caches_are_named_among_the_holdings(world):
     learner = learner_on(world, posterior="lazy")
-    assert "cached embeddings" not in learner.holdings().bytes
+    assert "cached embeddings" not in learner.memory_usage().bytes
     for batch in stream(world):
         learner.learn(batch)
     size, dim = learner.memory.size, learner.dim
-    assert learner.holdings().bytes["cached embeddings"] == size * (8 * dim + 8)
-    assert set(learner.holdings().bytes) == {"examples", "cached embeddings"}
+    assert learner.memory_usage().bytes["cached embeddings"] == size * (8 * dim + 8)
+    assert set(learner.memory_usage().bytes) == {"examples", "cached embeddings"}
 
 
 def test_a_state_without_caches_goes_on_exactly_until_they_are_filled(world):

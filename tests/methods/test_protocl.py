@@ -8,7 +8,7 @@ import torch
 from torch.distributions import Normal
 
 from deepccg.core import Task
-from deepccg.memory.sampling import give_back
+from deepccg.memory import keep_one_per_class
 from deepccg.methods import DeepCCG
 from deepccg.methods.protocl import ProtoCL
 from deepccg.networks import Flat
@@ -33,7 +33,7 @@ def recorded(learner_class):
         def draw_replay(self):
             self.before = copy.deepcopy(modules_of(self))
             drawn = super().draw_replay()
-            replay = give_back(drawn, self.memory.y, self.memory.counts)
+            replay = keep_one_per_class(drawn, self.memory.y, self.memory.counts)
             outside = torch.ones(self.memory.size, dtype=torch.bool)
             outside[replay] = False
             self.replay, self.rest = self.memory.x[replay], self.memory.x[outside]
@@ -139,7 +139,7 @@ class ForgetsTheUncertainty(ProtoCL):
 class NoiseThatStays(ProtoCL):
     """Wrong: the noise is not trained."""
 
-    def modules(self):
+    def trainable_modules(self):
         return [self.network]
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deepccg.core import Batch, StateMismatch
-from deepccg.learners.selection import WINDOW, RecentErrors, Selection
+from deepccg.learners.memory_selection import WINDOW, ClassErrorRates, Selection
 from deepccg.methods import DeepCCG, DeepCCGStandardHead
 
 QUOTA = 8
@@ -104,7 +104,7 @@ def test_every_other_selector_renews(world, selector):
     )
 )
 def test_rates_are_moving_averages_of_each_class_alone(batches):
-    errors, one_by_one = RecentErrors(), dict.fromkeys(range(4), 0.0)
+    errors, one_by_one = ClassErrorRates(), dict.fromkeys(range(4), 0.0)
     for batch in batches:
         wrong = {c: [w for label, w in batch if label == c] for c in range(4)}
         y, each = (np.array([row[k] for row in batch]) for k in (0, 1))
@@ -198,5 +198,5 @@ def test_what_is_counted_is_named_among_what_is_held(world):
     learner = learner_on(world, renewal="errors")
     learner.learn(world.batch([0, 1, 2]))
     learner.learn(world.batch([0, 1, 2]))
-    assert learner.holdings().bytes["rates of errors"] == 3 * 8
-    assert "rates of errors" not in learner_on(world).holdings().bytes
+    assert learner.memory_usage().bytes["rates of errors"] == 3 * 8
+    assert "rates of errors" not in learner_on(world).memory_usage().bytes

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from deepccg.core.config import Config as MethodConfig
 from deepccg.core.errors import InputError
-from deepccg.core.types import Batch, Holdings, State, StepInfo, Task
+from deepccg.core.types import Batch, MemoryUsage, State, StepInfo, Task
 
 
 class Learner(ABC):
@@ -66,9 +66,9 @@ class Learner(ABC):
     def load_state_dict(self, state: State) -> None:
         """Continue from ``state`` bit for bit, or raise ``StateMismatch`` and change nothing."""
 
-    def holdings(self) -> Holdings:
+    def memory_usage(self) -> MemoryUsage:
         """What is kept of the past, in examples and bytes."""
-        return Holdings()
+        return MemoryUsage()
 
     def columns(self, task: Task | None = None) -> tuple[int, ...]:
         """Labels of the columns of ``predict_logits``: ``classes``, then what only a task names."""

@@ -163,7 +163,7 @@ class Auditor:
         for step in self._unknown:
             self._train.add(self._stream[step].x)
         self._unknown.clear()
-        claims, reach = learner.holdings(), all_tensors(learner)
+        claims, reach = learner.memory_usage(), all_tensors(learner)
         held = held_by(state, claims, self._train, self._scale)
         self._found.held = held
         self._found.most_examples = max(self._found.most_examples, held.examples)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch._C import _functorch  # no public way to see how many examples vmap carries
 
-from deepccg.core import Holdings, Learner, State
+from deepccg.core import Learner, MemoryUsage, State
 
 _LEAVES = (int, float, complex, str, type(None), type, FunctionType, ModuleType)
 _SEQUENCES = (list, tuple, set, frozenset, deque)
@@ -177,7 +177,7 @@ class Scale:
         return max(0, tensor_bytes(kept) - self.model - math.ceil(named))
 
 
-def held_by(state: State, claims: Holdings, index: ExampleIndex, scale: Scale) -> Held:
+def held_by(state: State, claims: MemoryUsage, index: ExampleIndex, scale: Scale) -> Held:
     """What a state holds: the same for a learner that went on from a checkpoint."""
     examples = len(index.found_in(state.tensors.values()))
     unnamed = scale.unnamed(state.tensors.values(), claims.total)
@@ -193,7 +193,7 @@ def all_tensors(learner: Learner) -> list[Tensor]:
     return list(tensors_within(learner, *(vars(kind) for kind in type(learner).__mro__)))
 
 
-def unnamed_in_reach(tensors: Iterable[Tensor], claims: Holdings, scale: Scale) -> int:
+def unnamed_in_reach(tensors: Iterable[Tensor], claims: MemoryUsage, scale: Scale) -> int:
     """Bytes in reach that are not named; room set aside for a full memory is its own."""
     grown = max(1.0, scale.budget / claims.examples) if claims.examples else 1.0
     return scale.unnamed(tensors, grown * claims.total)
