@@ -154,7 +154,10 @@ def distances(learner: DeepCCG, data: Dataset, seed: int) -> dict[str, float]:
 
     To the image's own class mean for ``own ...``, to the nearest one for ``nearest ...``.
     """
-    belief, columns = learner.current_classifier(), {label: c for c, label in enumerate(learner.classes)}
+    belief, columns = (
+        learner.current_classifier(),
+        {label: c for c, label in enumerate(learner.classes)},
+    )
 
     def to_means(x: torch.Tensor) -> torch.Tensor:
         return learner.score(learner.embed_shaped(x), belief)

@@ -180,8 +180,8 @@ class HandsOutLiveTensors(SGD):
 
 
 class NeverLearns(SGD):
-    def descend(self, loss: Tensor, lr: float) -> float:
-        return float(loss.detach()) + 0 * lr
+    def optimise(self, loss: Tensor) -> float:
+        return float(loss.detach())
 
 
 class AcceptsNaN(SGD):

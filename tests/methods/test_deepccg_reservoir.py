@@ -6,7 +6,8 @@ from pydantic import ValidationError
 from scipy import stats
 
 from deepccg.core import Batch, Task
-from deepccg.memory import offer_to_reservoir
+from deepccg.learners.context import Replay
+from deepccg.memory import keep_one_per_class, offer_to_reservoir
 from deepccg.methods import ER, DeepCCG
 from deepccg.methods.deepccg_ablations import DeepCCGReservoir
 from deepccg.networks import Flat
@@ -104,10 +105,11 @@ def replaying_by_number(learner_class, numbers_of):
     """Replays the same examples wherever they are stored."""
 
     class Pinned(learner_class):
-        def draw_replay(self):
+        def sample_replay(self):
             numbers = numbers_of(self.memory.x) if self.memory.size else []
             shuffled = sorted(range(len(numbers)), key=lambda slot: numbers[slot] * 7919 % 101)
-            return torch.tensor(shuffled[: min(4, len(numbers) // 2)], dtype=torch.int64)
+            drawn = torch.tensor(shuffled[: min(4, len(numbers) // 2)], dtype=torch.int64)
+            return Replay(keep_one_per_class(drawn, self.memory.y, self.memory.counts), 0)
 
     return Pinned
 

@@ -103,7 +103,7 @@ class SelectsAfterTheStep(DeepCCGStandardHead):
 class StoresAsEr(DeepCCGStandardHead):
     """Wrong: the memory of ER."""
 
-    remember = ER.update_memory
+    update_memory = ER.update_memory
 
 
 class ForgetsTheEvidence(DeepCCGStandardHead):

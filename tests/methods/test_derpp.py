@@ -17,16 +17,16 @@ LABELS = ([0, 1, 2, 1], [1, 2, 3, 3, 2], [2, 4, 3])
 class StoresMasked(DERPP):
     """Wrong: what is stored are the logits under the task's mask."""
 
-    def update_memory(self, x, y, rows, logits):
-        mask = self.class_table.mask("task", rows)
-        super().update_memory(x, y, rows, logits.masked_fill(~mask, -math.inf))
+    def store(self, x, y, task_idx, logits):
+        mask = self.class_table.mask("task", task_idx)
+        super().store(x, y, task_idx, logits.masked_fill(~mask, -math.inf))
 
 
 class StoresAfterTheStep(DERPP):
     """Wrong: the logits are computed again, with the parameters after the step."""
 
-    def update_memory(self, x, y, rows, logits):  # noqa: ARG002
-        super().update_memory(x, y, rows, self.scores(x))
+    def store(self, x, y, task_idx, logits):  # noqa: ARG002
+        super().store(x, y, task_idx, self.scores(x))
 
 
 class RefreshesAtTaskEnd(DERPP):

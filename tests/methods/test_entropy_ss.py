@@ -145,7 +145,7 @@ def test_classes_stay_balanced(make_world):
     class Reservoir(EntropySS):
         """Wrong: ER's memory."""
 
-        remember = ER.update_memory
+        update_memory = ER.update_memory
 
     check_balance(EntropySS, make_world())
     with pytest.raises(AssertionError):

@@ -53,12 +53,12 @@ class BareCosine(GSS):
 class BeforeTheStep(GSS):
     """Wrong: gradients at the parameters the step began with."""
 
-    def step(self, gradients, lr):
-        self.later = (gradients, lr)
+    def apply_gradients(self, gradients):
+        self.later = gradients
 
-    def update_memory(self, x, y, rows):
-        super().update_memory(x, y, rows)
-        super().step(*self.later)
+    def update_memory(self, x, y, task_idx):
+        super().update_memory(x, y, task_idx)
+        super().apply_gradients(self.later)
 
 
 def parameters_of(learner):

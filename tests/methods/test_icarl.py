@@ -54,7 +54,9 @@ class Repicks(ICaRL):
                 cost = apart.square().sum(dim=2).masked_fill(~candidates.real, torch.inf)
                 return F.one_hot(cost.argmin(dim=1), cost.shape[1]).bool() & candidates.real
 
-        self.herd = Repeating(self.herd.config, self.memory, self.class_table, self.generator)
+        self.selection = Repeating(
+            self.selection.config, self.memory, self.class_table, self.generator
+        )
 
 
 class RawFeatures(ICaRL):

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deepccg.core import Task
-from deepccg.learners.heads import masked_cross_entropy, reduce
+from deepccg.learners.heads import masked_cross_entropy
+from deepccg.learners.optimiser import reduce
 from deepccg.methods import ER, SGD
 
 OLD, NEW = Task(0, (0, 1)), Task(1, (2, 3))

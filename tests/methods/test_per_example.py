@@ -32,7 +32,7 @@ class Odd(nn.Module):
         x = self.groups(self.conv(x.to(self.last.weight.dtype) / 255)).relu_()
         x = self.shared(torch.tanh(self.shared(x)))
         self.forgotten(x)
-        x = self.frozen_classifier(self.norm(self.tokens(x.mean(dim=2))).relu_())
+        x = self.frozen(self.norm(self.tokens(x.mean(dim=2))).relu_())
         return self.last(x.flatten(1))
 
 

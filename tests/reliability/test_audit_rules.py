@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from deepccg.core import Batch, MemoryUsage, Learner, ProtocolViolation, StepInfo, Task
+from deepccg.core import Batch, Learner, MemoryUsage, ProtocolViolation, StepInfo, Task
 from deepccg.experiment import run
 from deepccg.methods import ER, METHODS, SGD
 from deepccg.records import RunDirectory

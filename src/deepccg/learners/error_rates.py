@@ -32,13 +32,13 @@ class ClassErrorRates:
         """
         own = valid.cpu().numpy()[: len(y)]
         columns: npt.NDArray[np.int64] = y.cpu().numpy()[own]
-        if len(columns) == 0:
-            return
         right = np.exp(log_prob.detach().cpu().numpy()[: len(columns)].astype(np.float64))
         self.note(columns, (1 - right).clip(0, 1))
 
     def note(self, y: npt.NDArray[np.int64], wrong: FloatArray) -> None:
         """Average in examples of class columns ``y [B]`` and error probabilities ``wrong [B]``."""
+        if len(y) == 0:
+            return
         self._grow(int(y.max()) + 1)
         count = np.bincount(y, minlength=len(self.rates))
         mean = np.bincount(y, wrong, minlength=len(self.rates)) / np.maximum(count, 1)

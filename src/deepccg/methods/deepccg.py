@@ -203,7 +203,7 @@ class DeepCCG(NetworkLearner[DeepCCGConfig]):
         replay, returned = self.sample_replay()  # R
         mask = self.class_masks(task_idx, replay)  # [B + R, C]
         over_quota = self.over_quota_classes()
-        slots = context_slots(self.memory, mask, replay, over_quota)  # M \ R
+        slots = self.context_slots(mask, replay, over_quota)  # M \ R
         reselected = self.reselected_classes(y, over_quota)
         z, context = self.embed_step(x, replay, slots, reselected)
         labels = self.replay_labels(y, replay)
@@ -233,6 +233,10 @@ class DeepCCG(NetworkLearner[DeepCCGConfig]):
     def over_quota_classes(self) -> list[int]:
         """Classes that must give up stored examples: the memory update needs them embedded."""
         return self.selection.over_quota()
+
+    def context_slots(self, mask: Tensor, replay: Tensor, over_quota: list[int]) -> Tensor:
+        r"""Slots of M \ R: those of the classes compared and of the classes over their quota."""
+        return context_slots(self.memory, mask, replay, over_quota)
 
     def reselected_classes(self, y: Tensor, over_quota: list[int]) -> Tensor:
         """Class columns whose memory this step selects by embedding: the batch's, and these."""

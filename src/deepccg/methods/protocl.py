@@ -103,7 +103,7 @@ class ProtoCL(NetworkLearner[ProtoCLConfig]):
         self._classifier = None
         replay, returned = self.sample_replay()
         mask = self.class_masks(task_idx, replay)  # [B + R, C]
-        slots = context_slots(self.memory, mask, replay, over_quota=[])
+        slots = self.context_slots(mask, replay)
         z, z_context = embed_step(self, x, replay, slots)
         context, labels = Context(slots, z_context), self.replay_labels(y, replay)
         classifier = self.condition(context, scored=labels)
@@ -127,6 +127,10 @@ class ProtoCL(NetworkLearner[ProtoCLConfig]):
         train, again = self.config.train_mask, self.config.replay_mask
         replayed = self.memory.task.index_select(0, replay)
         return self.class_table.replay_mask(train, task_idx, again, replayed).to(self.device)
+
+    def context_slots(self, mask: Tensor, replay: Tensor) -> Tensor:
+        r"""Slots of M \ R: those of the classes compared."""
+        return context_slots(self.memory, mask, replay, over_quota=[])
 
     def condition(self, context: Context, scored: Tensor) -> PrototypeClassifier:
         """Prototypes given the stored examples, shares given all examples but those scored.
