@@ -88,13 +88,13 @@ def test_everything_that_can_happen_to_a_run(
 
     # Lines on standard error, as it is no terminal here.
     assert "finished before: 1; to do: 7" in shown
-    assert len(re.findall(r"^begins    ", shown, re.MULTILINE)) == 10
-    assert "killed by SIGKILL; it is tried again (" in shown
+    assert len(re.findall(r"^started   ", shown, re.MULTILINE)) == 10
+    assert "killed by SIGKILL; retrying (" in shown
     assert "(4 of 7 runs done" not in shown
 
 
 @pytest.mark.slow  # two processes that import torch
-def test_what_is_finished_is_not_repeated_and_what_failed_is_tried_anew(
+def test_a_second_sweep_skips_finished_runs_and_retries_failed_ones(
     tmp_path: Path, short: dict[str, int]
 ) -> None:
     grid = Grid(methods=["sgd", odd("Raises")], settings=short)

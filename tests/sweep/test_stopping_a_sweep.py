@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGKILL to a sweep: runs are saved, nothing is orphaned, the next one goes on."""
+"""Ctrl-C and SIGKILL to a sweep: runs are saved, nothing is orphaned, the next sweep continues."""
 
 import os
 import re
@@ -12,15 +12,16 @@ from pathlib import Path
 from typing import Self
 
 import pytest
+from rich.console import Console
 
 from deepccg.experiment import resolve, run
 from deepccg.experiment.checkpoint import load_checkpoint
 from deepccg.records import RunDirectory
 from deepccg.sweep import Job, SweepStopped, load_grid, run_jobs
-from deepccg.sweep.engine import Began, Ended, Event
-from deepccg.sweep.job import Answer, Order, execute, order_for
-from deepccg.sweep.progress import Board
-from deepccg.sweep.scheduler import Sweep
+from deepccg.sweep.engine import Event, Finished, Started
+from deepccg.sweep.job import JobResult, JobSpec, execute
+from deepccg.sweep.progress import SweepProgress
+from deepccg.sweep.scheduler import SweepLoop
 
 GRID = """
 methods = "odd_learners:Slow"
@@ -131,10 +132,9 @@ def test_a_sweep_survives_ctrl_c_and_kill(
 
 
 @pytest.mark.slow  # a process that imports torch
-def test_a_run_that_lost_ctrl_c_stops_all_the_same(
+def test_a_run_that_lost_ctrl_c_during_its_setup_still_stops(
     tmp_path: Path, ctrl_c: Callable[..., AbstractContextManager[None]]
 ) -> None:
-    """It comes while the run is set up, and is swallowed there."""
     deaf = Job(resolve({"method": "odd_learners:Deaf", "stream.examples_per_class": 40}), 0)
     with ctrl_c((tmp_path / "is-made").exists), pytest.raises(SweepStopped) as stopped:
         run_jobs([deaf], out=tmp_path / "out", workers=1, progress=False)
@@ -143,33 +143,34 @@ def test_a_run_that_lost_ctrl_c_stops_all_the_same(
     assert 0 < saved[1]["position"] < 40
 
 
-def test_a_run_that_is_to_stop_does_not_begin(tmp_path: Path, short: dict[str, int]) -> None:
-    order = order_for(Job(resolve({**short, "method": "sgd"}), 0), tmp_path / "run", None)
-    answer = execute(order, lambda *_: None, lambda: True)
-    assert (answer.status, answer.again) == ("stopped", True)
-    assert not (tmp_path / "run").exists()
+def test_a_run_asked_to_stop_first_writes_nothing(tmp_path: Path, short: dict[str, int]) -> None:
+    spec = JobSpec.from_job(Job(resolve({**short, "method": "sgd"}), 0), tmp_path)
+    result = execute(spec, lambda *_: None, lambda: True)
+    assert (result.status, result.retryable) == ("stopped", True)
+    assert not Path(spec.directory).exists()
 
 
-def test_a_run_that_is_asked_at_every_step_stops_once(
+def test_a_run_asked_to_stop_at_every_step_stops_once(
     tmp_path: Path, short: dict[str, int]
 ) -> None:
-    order = order_for(Job(resolve({**short, "method": "sgd"}), 0), tmp_path / "run", None)
+    spec = JobSpec.from_job(Job(resolve({**short, "method": "sgd"}), 0), tmp_path)
     steps: list[int] = []
-    answer = execute(order, lambda step, _: steps.append(step), lambda: len(steps) >= 6)
-    assert (answer.status, answer.error) == ("stopped", "stopped by SIGINT at step 7")
+    result = execute(spec, lambda step, _: steps.append(step), lambda: len(steps) >= 6)
+    assert (result.status, result.error) == ("stopped", "stopped by SIGINT at step 7")
     assert steps == [*range(1, 8)]
-    assert load_checkpoint(tmp_path / "run" / "checkpoint.safetensors")[1]["position"] == 7
-    assert execute(order, lambda *_: None, lambda: False) == Answer("finished")
+    assert load_checkpoint(Path(spec.directory) / "checkpoint.safetensors")[1]["position"] == 7
+    assert execute(spec, lambda *_: None, lambda: False) == JobResult("finished")
 
 
 class Late:
-    """An engine of which one hears that a run began only when it was asked to stop."""
+    """An engine that reports the start of a run only when it is asked to stop."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
+        self.name = name
         self.events: list[Event] = []
 
-    def submit(self, number: int, order: Order) -> None:
-        """It begins."""
+    def submit(self, spec: JobSpec) -> None:
+        """It starts."""
 
     def next_event(self, seconds: float) -> Event | None:  # noqa: ARG002  (nothing to wait for)
         if not self.events:
@@ -178,25 +179,27 @@ class Late:
 
     def stop(self) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        self.events = [Began(0), Ended(0, Answer("stopped", "at step 3", again=True))]
+        result = JobResult("stopped", "at step 3", retryable=True)
+        self.events = [Started(self.name), Finished(self.name, result)]
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Whatever has not been heard is lost."""
+        """Events that were not handled are lost."""
 
 
-def test_a_run_of_which_nothing_was_heard_is_waited_for(
+def test_stopping_waits_for_a_run_whose_start_was_not_reported_yet(
     tmp_path: Path, short: dict[str, int]
 ) -> None:
     job = Job(resolve({**short, "method": "sgd"}), 0)
-    order = order_for(job, tmp_path / "run", None)
-    engine = Late()
+    engine = Late(job.name)
+    progress = SweepProgress(1, 0, Console(quiet=True))
+    specs = [JobSpec.from_job(job, tmp_path)]
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with pytest.raises(SweepStopped) as stopped:
-            Sweep([job], [order], engine, Board(1, 0), 1, tmp_path).run([])
+            SweepLoop({job.name: job}, specs, engine, progress, 1, tmp_path).run([])
     finally:
         signal.signal(signal.SIGINT, before)
     assert stopped.value.left == 1
