@@ -103,7 +103,7 @@ def test_a_sweep_survives_ctrl_c_and_kill(
     _, told = first.communicate()
     assert first.returncode == 130
     assert "stopping: every run saves a checkpoint first\n" in told
-    assert told.endswith("Stopped and saved; runs to do: 2 of 2. The same command again goes on.\n")
+    assert told.endswith("Stopped and saved; runs to do: 2 of 2. The same command continues.\n")
     stopped_at = position(place, seed=0)
     assert 0 < stopped_at < 50
     assert re.search(rf"stopped .*: stopped by SIGINT at step {stopped_at} ", told)
