@@ -32,7 +32,7 @@ PATIENCE = 120.0  # seconds; a machine may be busy
 
 
 def start(place: Path, *options: str) -> "subprocess.Popen[str]":
-    """The installed program, as a user starts it."""
+    """Start the installed program as a user would."""
     command = [Path(sys.executable).with_name("deepccg"), "sweep", "grid.toml", "--out", "out"]
     trusted = ["--method", "odd_learners:Slow", "--jobs", "1"]
     return subprocess.Popen(
@@ -49,12 +49,12 @@ def start(place: Path, *options: str) -> "subprocess.Popen[str]":
 def wait_for(holds: Callable[[], object]) -> None:
     until = time.monotonic() + PATIENCE
     while not holds():
-        assert time.monotonic() < until, "waited in vain"
+        assert time.monotonic() < until, "timed out"
         time.sleep(0.01)
 
 
 def workers_of(parent: int) -> list[int]:
-    """The processes that a sweep has started."""
+    """Return the worker processes of a sweep."""
 
     def found() -> Iterator[int]:
         for entry in Path("/proc").iterdir():
@@ -75,11 +75,11 @@ def is_gone(process: int) -> bool:
         state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
         return True
-    return state == "Z"  # it has ended; nobody has asked for its status
+    return state == "Z"  # it has ended, but its parent has not collected its status
 
 
 def position(place: Path, seed: int) -> int:
-    """How far the last checkpoint of a run is; -1 if there is none."""
+    """Return the step of a run's last checkpoint; -1 if there is none."""
     for path in place.glob(f"out/*/seed-{seed}/checkpoint.safetensors"):
         return int(load_checkpoint(path)[1]["position"])
     return -1
@@ -100,13 +100,13 @@ def test_a_sweep_survives_ctrl_c_and_kill(
     time.sleep(0.2)
     (worker,) = workers_of(first.pid)
     first.send_signal(signal.SIGINT)
-    _, told = first.communicate()
+    _, shown = first.communicate()
     assert first.returncode == 130
-    assert "stopping: every run saves a checkpoint first\n" in told
-    assert told.endswith("Stopped and saved; runs to do: 2 of 2. The same command continues.\n")
+    assert "stopping: every run saves a checkpoint first\n" in shown
+    assert shown.endswith("Stopped and saved; runs to do: 2 of 2. The same command continues.\n")
     stopped_at = position(place, seed=0)
     assert 0 < stopped_at < 50
-    assert re.search(rf"stopped .*: stopped by SIGINT at step {stopped_at} ", told)
+    assert re.search(rf"stopped .*: stopped by SIGINT at step {stopped_at} ", shown)
     assert is_gone(worker)
     assert position(place, seed=1) == -1
 
@@ -115,15 +115,15 @@ def test_a_sweep_survives_ctrl_c_and_kill(
     time.sleep(0.2)
     (worker,) = workers_of(second.pid)
     second.kill()
-    wait_for(lambda: is_gone(worker))  # which saves, as nobody is there to listen
+    wait_for(lambda: is_gone(worker))  # which saves, as its input has ended
     second.communicate()
     assert 0 < position(place, seed=1) < 50
     assert RunDirectory(next(place.glob("out/*/seed-0"))).finished
 
     third = start(place)
-    out, told = third.communicate()
+    out, shown = third.communicate()
     assert third.returncode == 0
-    assert told.endswith("runs: 2, of which 1 finished, 1 had finished before, 0 failed\n")
+    assert shown.endswith("runs: 2, of which 1 finished, 1 had finished before, 0 failed\n")
     assert "odd_learners:Slow" in out
     grid = load_grid(place / "grid.toml", methods=("odd_learners:Slow",))
     for job in grid.jobs():

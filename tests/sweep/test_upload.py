@@ -69,7 +69,7 @@ def failing() -> Iterator[type[Failing]]:
     Failing.calls_left = 0
 
 
-def test_a_run_in_memory(out: Path, finished: Path) -> None:
+def test_a_run_is_copied_once(out: Path, finished: Path) -> None:
     root = f"/{uuid.uuid4().hex}"
     upload = Upload(f"memory:/{root}/runs", out)
     assert upload.after(DONE, finished) == DONE
@@ -120,7 +120,7 @@ def test_a_broken_connection_never_leaves_half_a_run(
     assert {file.name for file in copied.path.iterdir()} == COPIED
 
 
-def test_what_did_not_finish_is_not_copied(tmp_path: Path, out: Path, finished: Path) -> None:
+def test_unfinished_runs_are_not_copied(tmp_path: Path, out: Path, finished: Path) -> None:
     upload = Upload(f"file://{tmp_path}/there", out)
     for result in (JobResult("failed", "why"), JobResult("stopped")):
         assert upload.after(result, finished) == result
@@ -128,7 +128,7 @@ def test_what_did_not_finish_is_not_copied(tmp_path: Path, out: Path, finished: 
 
 
 @pytest.mark.parametrize("url", ["nosuch://bucket/runs", "s4://x"])
-def test_a_url_that_means_nothing_is_refused_first(tmp_path: Path, url: str) -> None:
+def test_an_unknown_url_is_rejected_before_any_run(tmp_path: Path, url: str) -> None:
     with pytest.raises(InputError, match=f"cannot upload to '{url}'"):
         run_jobs(Grid(methods="sgd").jobs(), out=tmp_path / "out", upload=url)
     assert not (tmp_path / "out").exists()

@@ -64,10 +64,10 @@ def test_a_backend_that_stays_away_costs_one_warning(monkeypatch: pytest.MonkeyP
     for record in RECORDS:
         tracker.record(record)
     assert backend.away_for == 999  # asked once, and left alone until the end
-    with pytest.warns(UserWarning, match="5 records were not delivered") as told:
+    with pytest.warns(UserWarning, match="5 records were not delivered") as caught:
         tracker.close(finished=False)
-    assert len(told) == 1
-    assert "nobody there" in str(told[0].message)
+    assert len(caught) == 1
+    assert "nobody there" in str(caught[0].message)
     assert backend.points == []
 
 

@@ -17,7 +17,7 @@ from wandb.sdk.internal.datastore import DataStore
 from deepccg.core import InputError
 from deepccg.records import RunDirectory
 
-pytestmark = pytest.mark.slow  # W&B starts a process of its own for each attempt
+pytestmark = pytest.mark.slow  # W&B starts a separate process for each attempt
 Series = dict[str, list[tuple[int, float]]]
 
 

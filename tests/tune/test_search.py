@@ -12,7 +12,7 @@ AXES = [Range("lr", 1e-4, 1.0, "log"), Choice("kind", ("good", "bad"))]
 
 
 class Peak:
-    """Highest at lr = 0.03 and ``good``; remembers what it was asked."""
+    """Highest at lr = 0.03 and ``good``; keeps the points it scored."""
 
     def __init__(self, dies_after: int | None = None) -> None:
         self.asked: list[Point] = []
@@ -31,7 +31,7 @@ class Peak:
         return -abs(math.log10(point["lr"] / 0.03)) - 2 * (point["kind"] == "bad")
 
 
-def test_optuna_finds_the_peak_and_repeats_itself() -> None:
+def test_optuna_finds_the_peak_reproducibly() -> None:
     first, again = Peak(), Peak()
     points = optuna_search(AXES, first, trials=40)
     assert points == first.asked
@@ -42,7 +42,7 @@ def test_optuna_finds_the_peak_and_repeats_itself() -> None:
     assert 0.01 < best["lr"] < 0.1
 
 
-def test_an_interrupted_search_asks_the_same_again() -> None:
+def test_an_interrupted_search_repeats_its_points() -> None:
     short = Peak(dies_after=7)
     with pytest.raises(KeyboardInterrupt):
         optuna_search(AXES, short, trials=20)
@@ -51,7 +51,7 @@ def test_an_interrupted_search_asks_the_same_again() -> None:
     assert whole.asked[:8] == short.asked
 
 
-def test_several_can_be_asked_together() -> None:
+def test_several_points_can_be_scored_together() -> None:
     asked: list[int] = []
 
     def score(points: Sequence[Point]) -> list[float | None]:

@@ -9,6 +9,9 @@ import typer
 
 from deepccg.cli.options import (
     CHECKPOINT_HELP,
+    AddressOption,
+    DataDirOption,
+    EngineOption,
     JobsOption,
     OutOption,
     TrackOption,
@@ -40,14 +43,10 @@ def sweep(
     dry_run: Annotated[bool, what("--dry-run", help="List the runs only.")] = False,
     jobs: JobsOption = None,
     retries: Annotated[int, how(help="How often a run that fails is tried again.")] = 1,
-    engine: Annotated[
-        str, how(help="local, or ray: an existing Ray cluster (docs/cluster.md).")
-    ] = "local",
-    address: Annotated[str | None, how(help="Of the Ray cluster, such as 10.0.0.1:6379.")] = None,
+    engine: EngineOption = "local",
+    address: AddressOption = None,
     checkpoint_every: Annotated[str | None, how(help=CHECKPOINT_HELP)] = None,
-    data_dir: Annotated[
-        Path | None, where(help="Where the data sets' parquet files or folders lie.")
-    ] = None,
+    data_dir: DataDirOption = None,
     out: OutOption = Path("runs"),
     upload: Annotated[
         str | None, where(help="Copy finished runs to a URL, such as s3://bucket/runs.")

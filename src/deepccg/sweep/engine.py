@@ -89,7 +89,7 @@ class LocalEngine:
         if kind is not None:
             self._stopping.set()
             for worker in list(self._workers.values()):
-                worker.kill()
+                worker.process.kill()
         for _thread in self._threads:
             self._specs.put(None)
         for thread in self._threads:
@@ -115,7 +115,7 @@ class LocalEngine:
         """Keep one worker busy, and replace it when it dies; runs in a thread."""
         while (spec := self._specs.get()) is not None and not self._stopping.is_set():
             self._events.put(Started(spec.name))
-            if slot not in self._workers or self._workers[slot].exited:
+            if slot not in self._workers or self._workers[slot].process.poll() is not None:
                 self._workers[slot] = Worker()
             worker = self._workers[slot]
             if self._stopping.is_set():  # stop() may not have seen this worker
@@ -126,7 +126,7 @@ class LocalEngine:
             self._events.put(Finished(spec.name, result))
         if slot in self._workers:
             self._workers[slot].stop()
-            self._workers[slot].wait()
+            self._workers[slot].process.wait()
 
     def _reporter(self, name: str) -> OnProgress:
         return lambda step, steps: self._events.put(Progressed(name, step, steps))
@@ -138,7 +138,7 @@ class Worker:
     def __init__(self) -> None:
         # -P: modules of the working directory are not found unless this process finds them.
         path = os.pathsep.join(str(Path(entry).absolute()) for entry in sys.path)
-        self._process = subprocess.Popen(
+        self.process = subprocess.Popen(
             [sys.executable, "-P", "-m", "deepccg.sweep.worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -146,8 +146,8 @@ class Worker:
             env=os.environ | ONE_THREAD | {"PYTHONPATH": path},
             start_new_session=True,  # Ctrl-C is for the parent, which makes each run save
         )
-        self._input = cast(IO[str], self._process.stdin)
-        self._output = cast(IO[str], self._process.stdout)
+        self._input = cast(IO[str], self.process.stdin)
+        self._output = cast(IO[str], self.process.stdout)
 
     def execute(self, spec: JobSpec, on_progress: OnProgress) -> JobResult:
         """Send a job, and listen until it has a result or the process has exited."""
@@ -159,28 +159,15 @@ class Worker:
             if "status" in message:
                 return JobResult(**message)
             on_progress(message["step"], message["steps"])
-        status = self.wait()
+        status = self.process.wait()
         if status == 0:  # stopped before the job started
             return NOT_STARTED
         return JobResult("failed", _exit_reason(status, Path(spec.directory)), retryable=True)
-
-    @property
-    def exited(self) -> bool:
-        """Whether the process has ended."""
-        return self._process.poll() is not None
 
     def stop(self) -> None:
         """Make it save the run in progress and exit, which it does when its input ends."""
         with contextlib.suppress(OSError):
             self._input.close()
-
-    def kill(self) -> None:
-        """End it at once."""
-        self._process.kill()
-
-    def wait(self) -> int:
-        """Wait for it to exit; returns its exit status."""
-        return self._process.wait()
 
 
 def _exit_reason(status: int, directory: Path) -> str:

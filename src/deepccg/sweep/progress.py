@@ -91,14 +91,9 @@ class SweepProgress:
         self._print("stopping: every run saves a checkpoint first")
 
     @property
-    def seconds_left(self) -> float | None:
-        """At the pace so far; ``None`` before there is one."""
-        return self._sweep.time_remaining
-
-    @property
     def summary(self) -> str:
         """The counts and the time left, in one line."""
-        left = self.seconds_left
+        left = self._sweep.time_remaining
         return self._sweep.description + (f", {timedelta(seconds=left)} left" if left else "")
 
     def _add_bar(self, description: str, detail: str, total: float | None = None) -> Task:
