@@ -35,10 +35,11 @@ def start(place: Path, *options: str) -> "subprocess.Popen[str]":
     """Start the installed program as a user would."""
     command = [Path(sys.executable).with_name("deepccg"), "sweep", "grid.toml", "--out", "out"]
     trusted = ["--method", "odd_learners:Slow", "--jobs", "1"]
+    path = [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
     return subprocess.Popen(
         [*map(str, command), *trusted, *options],
         cwd=place,
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).parent), "TERM": "dumb"},
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(path), "TERM": "dumb"},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
