@@ -7,7 +7,8 @@ import pytest
 
 from deepccg.core import InputError
 from deepccg.methods import METHODS
-from deepccg.tune import Choice, Range, grid_points, parse_axis
+from deepccg.tune import Choice, Range, parse_axis
+from deepccg.tune.space import grid_points
 
 EWC = METHODS["ewc"].Config
 

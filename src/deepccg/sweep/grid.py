@@ -79,16 +79,16 @@ class Grid(Config):
             return parse_seeds(value, "seeds")
         return (value,) if isinstance(value, int) else value
 
-    @field_validator("fields", "settings", mode="after")
+    @field_validator("fields", "settings")
     @classmethod
-    def _flat(cls, value: dict[str, Any]) -> dict[str, Any]:
+    def _flatten(cls, value: dict[str, Any]) -> dict[str, Any]:
         flat = dict(dotted(value))
         for field in flat:
             if field in _AXIS_OF:
                 raise ValueError(f"{field} has its own axis: write {_AXIS_OF[field]} = [...]")
         return flat
 
-    @field_validator("fields", mode="after")
+    @field_validator("fields")
     @classmethod
     def _values(cls, value: dict[str, Any]) -> dict[str, Any]:
         for field, values in value.items():

@@ -1,7 +1,5 @@
 """Progress of a sweep on standard error: bars on a terminal, log lines elsewhere."""
 
-import contextlib
-from collections.abc import Iterator
 from datetime import timedelta
 
 from rich.console import Console
@@ -14,7 +12,7 @@ SPEED_SECONDS = 600.0  # the time left is estimated from at most this long
 
 
 class SweepProgress:
-    """Counts runs and shows how far they are.
+    """Counts runs and shows how far they are, from the time its ``bars`` are entered.
 
     A terminal gets a bar for the sweep and one for each run in progress, with failures printed
     above them; anything else a line for each run that starts or ends. The bar of the sweep counts
@@ -24,13 +22,13 @@ class SweepProgress:
     Args:
         runs: How many are to be done.
         already: How many were finished before.
-        console: Where to show it.
+        console: Where to show it; a quiet one shows nothing.
     """
 
     def __init__(self, runs: int, already: int, console: Console) -> None:
         self._runs, self._already = runs, already
         self._done = self._failed = 0
-        self._lines = not console.is_terminal
+        self._log_lines = not console.is_terminal
         self.bars = Progress(
             TextColumn("{task.description}", markup=False, table_column=Column()),
             BarColumn(bar_width=20),
@@ -40,7 +38,7 @@ class SweepProgress:
             transient=True,
             refresh_per_second=4,
             speed_estimate_period=SPEED_SECONDS,
-            disable=self._lines or console.quiet,
+            disable=self._log_lines or console.quiet,
         )
         self._sweep = self._add_bar("", "", runs)
         self._running: dict[str, Task] = {}
@@ -52,7 +50,7 @@ class SweepProgress:
         """A worker took a run."""
         self._running[name] = self._add_bar(name, "starting")
         self._count()
-        if self._lines:
+        if self._log_lines:
             self._print(f"started   {name}")
 
     def progressed(self, name: str, step: int, steps: int) -> None:
@@ -80,7 +78,7 @@ class SweepProgress:
         self._count()
         error = f": {result.error}" if result.error else ""
         error += "; retrying" if retry else ""
-        if self._lines:
+        if self._log_lines:
             took = timedelta(seconds=round(run.elapsed or 0))
             self._print(f"{result.status:9} {name} after {took}{error} ({self.summary})")
         elif result.status == "failed":
@@ -114,11 +112,3 @@ class SweepProgress:
 
     def _print(self, text: str) -> None:
         self.bars.console.print(text, highlight=False, markup=False, soft_wrap=True)
-
-
-@contextlib.contextmanager
-def show_progress(runs: int, already: int, *, shown: bool) -> Iterator[SweepProgress]:
-    """Show the progress of a sweep meanwhile."""
-    progress = SweepProgress(runs, already, Console(stderr=True, quiet=not shown))
-    with progress.bars:
-        yield progress

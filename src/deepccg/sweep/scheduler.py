@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+
 from deepccg.core import InputError
 from deepccg.experiment import is_finished, stop_requests
 from deepccg.experiment.writer import CheckpointSchedule
@@ -14,7 +16,7 @@ from deepccg.records import RunDirectory
 from deepccg.sweep.engine import Engine, Finished, LocalEngine, Progressed, Started
 from deepccg.sweep.grid import Grid, load_grid
 from deepccg.sweep.job import Job, JobResult, JobSpec, Outcome, SweepStopped
-from deepccg.sweep.progress import SweepProgress, show_progress
+from deepccg.sweep.progress import SweepProgress
 from deepccg.sweep.upload import Upload
 from deepccg.tracking import prepare_tracker
 
@@ -70,10 +72,8 @@ def run_jobs(
         options = {"checkpoint_every": checkpoint_every, "track": track}
         specs = [JobSpec.from_job(job, out, data_dir, **options) for job in todo.values()]
         workers = min(workers or processors(), len(todo))
-        with (
-            show_progress(len(todo), len(outcomes), shown=progress) as shown,
-            _build_engine(engine, workers, address, uploader) as running,
-        ):
+        shown = SweepProgress(len(todo), len(outcomes), Console(stderr=True, quiet=not progress))
+        with shown.bars, _build_engine(engine, workers, address, uploader) as running:
             loop = SweepLoop(todo, specs, running, shown, retries, out)
             outcomes |= loop.run(list(outcomes.values()))
     return [outcomes[job.name] for job in jobs]
