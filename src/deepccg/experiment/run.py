@@ -31,7 +31,7 @@ from deepccg.experiment.shift import ShiftLog
 from deepccg.experiment.writer import CheckpointSchedule, Journal, Stopwatch
 from deepccg.records import Evaluation, RecordError, RunDirectory, Training, summary
 from deepccg.streams import Cursor, Dataset, load_dataset
-from deepccg.tracking import check_tracker, tracked
+from deepccg.tracking import check_tracker, track_run
 
 Progress = Callable[[int, int, StepInfo], None]
 
@@ -166,7 +166,7 @@ def _run(
         }
         with (
             opened(config, target, learner, about, len(stream)) as there,
-            tracked(track, target, config.model_dump(mode="json")) as tracker,
+            track_run(track, target, config.model_dump(mode="json")) as tracker,
         ):
             cursor = Cursor(stream, there.position)
             journal = Journal(target, about, there.position, there.records, tracker.record)
