@@ -106,7 +106,7 @@ class StepInfo:
 
 @dataclass(frozen=True)
 class MemoryUsage:
-    """What a learner keeps of the past besides its network and head.
+    """What a learner keeps of the past beyond its network and head.
 
     Args:
         examples: How many examples.

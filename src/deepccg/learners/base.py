@@ -26,6 +26,7 @@ from deepccg.core import (
     make_generator,
     require_finite,
 )
+from deepccg.deprecation import warn_renamed
 from deepccg.learners.class_table import ClassTable
 from deepccg.learners.optimiser import Optimiser, OptimiserConfig
 from deepccg.learners.state import (
@@ -56,6 +57,13 @@ class NetworkLearner(Learner, Generic[ConfigT]):
 
     Config: ClassVar[type[Config]]
     _in_transaction = False
+    _renamed: ClassVar[dict[str, str]] = {
+        "holdings": "memory_usage",
+        "parts": "state_parts",
+        "receive": "begin_step",
+        "remember": "update_memory",
+        "set_up": "build_state",
+    }
 
     def __init__(
         self,
@@ -133,6 +141,12 @@ class NetworkLearner(Learner, Generic[ConfigT]):
         """One optimiser step on everything that is trained; returns the loss."""
         self.apply_gradients(self.gradients(loss))
         return loss.item()
+
+    def descend(self, loss: Tensor, lr: float) -> float:
+        """Deprecated: ``optimise``, which knows the step size."""
+        warn_renamed("descend(loss, lr)", "optimise(loss)")
+        self.optimiser.lr = lr
+        return self.optimise(loss)
 
     def gradients(self, loss: Tensor) -> list[Tensor]:
         """The gradient for each of ``trainable_parameters()``; zeros where there is none."""
