@@ -35,7 +35,7 @@ class ProtocolViolation(DeepCCGError, RuntimeError):
 
 
 class TaskRequired(DeepCCGError, RuntimeError):
-    """The method cannot predict without being told the task."""
+    """The method cannot predict without a task."""
 
 
 class Diverged(DeepCCGError, RuntimeError):

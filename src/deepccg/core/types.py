@@ -91,7 +91,7 @@ class TestSet:
 
 @dataclass(frozen=True)
 class StepInfo:
-    """What one step has to tell; nothing here is needed by the next step.
+    """What one step reports; nothing here is needed by the next step.
 
     Args:
         loss: The loss that was stepped on; 0 if the step had no term.

@@ -178,7 +178,7 @@ class TaskHeads:
         return State(StatefulModule("heads", self.head).state().tensors, {"rows": rows})
 
     def check(self, state: State) -> None:
-        """As many rows as are spoken for."""
+        """Reject a state whose heads do not have a row for each output."""
         StatefulModule("heads", self.head, grows=True).check(state)
         rows = [(int(task), int(column)) for task, column in state.meta["rows"]]
         if any(len(tensor) != len(rows) for tensor in state.tensors.values()):

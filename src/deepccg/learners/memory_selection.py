@@ -54,7 +54,7 @@ class SelectionConfig(Config):
     renewal: Annotated[float, Field(ge=0, le=1)] | Literal["errors"] = Field(
         0.0,
         description="lasso, greedy, swap: probability that a new example displaces any stored one "
-        "of its class instead of whom the selection picks, so that a class that changes is "
+        "of its class instead of the one the selection picks, so that a class that changes is "
         "followed; errors: as often as its new examples were lately taken for other classes",
     )
     lasso_penalty: NonNegativeFloat = Field(1e-3, description="lasso: lambda of Eq. 12")

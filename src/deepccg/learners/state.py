@@ -78,7 +78,7 @@ class StatefulModule:
     def rollback_point(self) -> Callable[[], None]:
         """See ``rollback_point``; the next call invalidates what an earlier one returned.
 
-        Copying into the same room again is several times as fast as a state of one's own, and
+        Copying into the same tensors again is several times as fast as a new copy, and
         every step of a classifier begins with it.
         """
         if self._spare is None:
@@ -131,10 +131,10 @@ def check_stored(
     Args:
         found: The states of a learner's parts.
         dtype: The network's precision, which floating columns have.
-        extras: Shape and type of what is stored with each example, where that is told.
+        extras: Shape and type of what is stored with each example, where it is known.
     """
     needed = ("memory", "outputs", "inputs")
-    if not found.keys() >= set(needed):  # a learner of one's own may save less
+    if not found.keys() >= set(needed):  # a user's learner may save less
         return
     memory, outputs, inputs = (found[name] for name in needed)
     if not len(memory.tensors["y"]):

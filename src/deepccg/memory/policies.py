@@ -1,4 +1,4 @@
-"""Who is stored: reservoirs and quotas as functions of counts and a generator."""
+"""Rules for what is stored: the newest of each class, herding, nearest-neighbour entropy."""
 
 import math
 
@@ -99,7 +99,7 @@ def pairwise_distances(a: Tensor, b: Tensor) -> Tensor:
     """Euclidean distances ``[N, M]`` of points ``a [N, F]`` and ``b [M, F]``.
 
     Each entry depends on its two points only, bit for bit, whatever stands beside them: distances
-    kept from earlier and distances computed anew are the same numbers.
+    kept from earlier and distances computed again are the same numbers.
     """
     return torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist")
 

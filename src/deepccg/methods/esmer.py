@@ -56,7 +56,7 @@ class ErrorMemory:
     """What ESMER remembers of past losses, and how much of its memory is in use.
 
     Args:
-        limit: How many examples may be stored; ``None`` until the first batch tells.
+        limit: How many examples may be stored; ``None`` before the first batch.
     """
 
     def __init__(self, limit: int | None) -> None:

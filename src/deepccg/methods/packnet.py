@@ -50,7 +50,7 @@ class PackNetConfig(OptimiserConfig):
     timing: Literal["half", "start", "end"] = Field(
         "half",
         description="when a task chooses its filters: after half of its batches (at its start if "
-        "their number is not told), at its start, or at its end",
+        "their number is unknown), at its start, or at its end",
     )
     score: Score = Field(
         "gamma",
