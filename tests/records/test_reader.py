@@ -91,7 +91,7 @@ def test_a_broken_line_is_named(tmp_path, line, place):
 def test_nan_cannot_enter_through_the_file(tmp_path):
     path = tmp_path / "records.jsonl"
     path.write_text('{"type": "training", "step": 1, "loss": NaN, "extra": {}}\n')
-    with pytest.raises(RecordError, match="line 1: loss must be a finite number"):
+    with pytest.raises(RecordError, match="line 1: loss should be a finite number"):
         read_records(path)
 
 

@@ -56,24 +56,24 @@ def test_every_key_is_needed_and_no_other_allowed(part):
     original = an_evaluation().to_json()
     target = original if not part else original[part[0]][part[1]]
     for key in target:
-        with pytest.raises(RecordError, match=key if key != "type" else "None"):
+        with pytest.raises(RecordError, match=f"{key} is missing" if key != "type" else "not None"):
             from_json(edited(lambda data, key=key: without(data, key)))
-    with pytest.raises(RecordError, match="unknown key 'mood'"):
+    with pytest.raises(RecordError, match="mood is an unknown key"):
         from_json(edited(lambda data: data | {"mood": 1}))
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"step": 1.5}, "step must be an integer, not 1.5"),
-        ({"step": True}, "step must be an integer, not True"),
-        ({"step": -1}, "step must be at least 0"),
-        ({"final": 1}, "final must be true or false"),
+        ({"step": 1.5}, "step should be a valid integer, not 1.5"),
+        ({"step": True}, "step should be a valid integer, not True"),
+        ({"step": -1}, "step should be greater than or equal to 0, not -1"),
+        ({"final": 1}, "final should be a valid boolean, not 1"),
         ({"images": 31}, "do not add up to 31"),
         ({"of_images": 29}, "of_images must be at least 30"),
         ({"task": 2}, "the current task 2 has no score"),
-        ({"tasks": {}}, "tasks must be a list"),
-        ({"classes": 3}, "classes must be a list"),
+        ({"tasks": {}}, "tasks should be a valid tuple, not {}"),
+        ({"classes": 3}, "classes should be a valid tuple, not 3"),
         ({"type": "mystery"}, "not 'mystery'"),
     ],
 )
@@ -88,9 +88,9 @@ def test_counts_cannot_exceed_the_images():
         TaskScore(0, (1,), 4, 5, 0)
     with pytest.raises(RecordError, match="class_correct must be at most 4"):
         TaskScore(0, (1,), 4, 0, 5)
-    with pytest.raises(RecordError, match=r"must lie in 0\.\.4, not 4\.5"):
+    with pytest.raises(RecordError, match=r"task_correct must be at most 4, not 4\.5"):
         ClassScore(1, 4, 0, 4.5)
-    with pytest.raises(RecordError, match="images must be at least 1"):
+    with pytest.raises(RecordError, match="images should be greater than or equal to 1, not 0"):
         ClassScore(1, 0, 0, 0.0)
     with pytest.raises(RecordError, match="no classes"):
         TaskScore(0, (), 4, 0, 0)
@@ -108,9 +108,9 @@ def test_class_scores_are_missing_everywhere_or_nowhere():
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), "0.5", None])
 def test_training_numbers_are_finite(value):
-    with pytest.raises(RecordError, match="loss must be a finite number"):
+    with pytest.raises(RecordError, match="loss should be a finite number"):
         Training(1, value)
-    with pytest.raises(RecordError, match="norm must be a finite number"):
+    with pytest.raises(RecordError, match="norm should be a finite number"):
         Training(1, 0.5, {"norm": value})
 
 

@@ -69,5 +69,5 @@ def test_no_file_tells_nothing(tmp_path: Path) -> None:
 
 
 def test_time_does_not_run_backwards() -> None:
-    with pytest.raises(RecordError, match="learning_seconds must be at least 0"):
+    with pytest.raises(RecordError, match="learning_seconds should be greater than or equal to 0"):
         Timing(1, -0.5)

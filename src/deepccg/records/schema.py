@@ -4,74 +4,103 @@ Counts are stored, never rates, so that every metric can be recomputed exactly a
 Values are checked when a record is made, hence also when it is read back.
 """
 
+import json
 import math
 import reprlib
-from dataclasses import fields
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import ClassVar, Literal, TypeAlias
+from collections.abc import Sequence
+from dataclasses import field, fields
+from functools import wraps
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar, dataclass_transform
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import ConfigDict, Field, PlainValidator, Strict, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
+from pydantic_core import PydanticCustomError, to_jsonable_python
 
 _LARGEST = 2**63 - 1
+_Class = TypeVar("_Class", bound=type)
+
+# Strict: neither booleans, nor text, nor NumPy's integers are numbers of a record.
+Label: TypeAlias = Annotated[int, Strict(), Field(ge=-_LARGEST, le=_LARGEST)]
+Count: TypeAlias = Annotated[int, Strict(), Field(ge=0, le=_LARGEST)]
+Positive: TypeAlias = Annotated[int, Strict(), Field(ge=1, le=_LARGEST)]
+NotNegative: TypeAlias = Annotated[float, Strict(), Field(ge=0, allow_inf_nan=False)]
 
 
 class RecordError(ValueError):
     """A record, or a run directory, that cannot be used."""
 
 
-def require(holds: bool, otherwise: str) -> None:
-    """Raise ``RecordError(otherwise)`` unless ``holds``."""
+def _number(value: object) -> object:
+    """A finite number as it is: an integer stays one on disk."""
+    whole = type(value) is int and -_LARGEST <= value <= _LARGEST
+    if whole or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    raise PydanticCustomError("number", "Input should be a finite number")
+
+
+Number: TypeAlias = Annotated[int | float, PlainValidator(_number)]
+
+
+def record_error(error: ValidationError, positional: Sequence[str] = ()) -> RecordError:
+    """What pydantic has against a record, in one line.
+
+    Args:
+        error: The complaint; of several the first counts.
+        positional: Names of the arguments that were given by position.
+    """
+    first = error.errors(include_url=False)[0]
+    kind, loc, given = first["type"], list(first["loc"]), reprlib.repr(first["input"])
+    if kind == "value_error":  # of a check below
+        return RecordError(str(first["ctx"]["error"]))
+    if kind.startswith("union_tag"):
+        named = reprlib.repr(first["ctx"].get("tag"))
+        return RecordError(f"a record has one of the types {', '.join(TYPES)}, not {named}")
+    if loc and loc[0] in TYPES:  # which record it is
+        del loc[0]
+    elif loc and isinstance(loc[0], int) and loc[0] < len(positional):
+        loc[0] = positional[loc[0]]
+    place = reprlib.repr(".".join(map(str, loc)))[1:-1] or "a record"
+    if kind == "missing":
+        return RecordError(f"{place} is missing")
+    if kind == "unexpected_keyword_argument":
+        return RecordError(f"{place} is an unknown key")
+    return RecordError(f"{place} {first['msg'].removeprefix('Input ')}, not {given}")
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+def record_class(cls: _Class) -> _Class:
+    """Make a frozen pydantic dataclass that takes no further keys and raises ``RecordError``."""
+    made: Any = dataclass(frozen=True, config=ConfigDict(extra="forbid"))(cls)
+    construct = made.__init__
+    positional = [each.name for each in fields(made) if not each.kw_only]
+
+    @wraps(construct)
+    def construct_or_refuse(self: object, *values: object, **named: object) -> None:
+        try:
+            construct(self, *values, **named)
+        except ValidationError as error:
+            raise record_error(error, positional) from None
+
+    made.__init__ = construct_or_refuse
+    checked: _Class = made
+    return checked
+
+
+def _require(holds: bool, otherwise: str) -> None:
     if not holds:
         raise RecordError(otherwise)
 
 
-def integer(name: str, value: object) -> None:
-    """``value`` is a plain integer; booleans and NumPy scalars are not."""
-    plain = type(value) is int and -_LARGEST <= value <= _LARGEST
-    require(plain, f"{name} must be an integer, not {reprlib.repr(value)}")
+class _AsJson:
+    def to_json(self) -> dict[str, Any]:
+        """The record as plain JSON values."""
+        values: dict[str, Any] = to_jsonable_python(self)
+        return values
 
 
-def count(name: str, value: int, *, at_least: int = 0, at_most: int | None = None) -> None:
-    """``value`` is an integer between the bounds."""
-    integer(name, value)
-    require(value >= at_least, f"{name} must be at least {at_least}, not {value}")
-    require(at_most is None or value <= at_most, f"{name} must be at most {at_most}, not {value}")
-
-
-def finite(name: str, value: object) -> None:
-    """``value`` is a plain number, neither infinite nor NaN."""
-    plain = (type(value) is int and -_LARGEST <= value <= _LARGEST) or (
-        isinstance(value, float) and math.isfinite(value)
-    )
-    require(plain, f"{name} must be a finite number, not {reprlib.repr(value)}")
-
-
-def items(name: str, value: object) -> list[Any]:
-    """``value``, which must be a list."""
-    if not isinstance(value, list):
-        raise RecordError(f"{name} must be a list, not {reprlib.repr(value)}")
-    return value
-
-
-def fields_of(record: "type[DataclassInstance]", data: object) -> dict[str, Any]:
-    """The fields of ``record`` in ``data``: all of them, and besides ``type`` nothing else."""
-    if not isinstance(data, dict):
-        raise RecordError(f"{record.__name__} must be an object, not {reprlib.repr(data)}")
-    names = {spec.name for spec in fields(record)}
-    given = data.keys() - {"type"}
-    problems = [f"lacks {name!r}" for name in sorted(names - given)]
-    problems += [f"has an unknown key {reprlib.repr(name)}" for name in sorted(given - names)]
-    require(not problems, f"{record.__name__} {' and '.join(problems[:3])}")
-    return {name: data[name] for name in names}
-
-
-@dataclass(frozen=True)
+@record_class
 class TaskScore:
     """How the test images of one task were classified.
 
@@ -84,34 +113,20 @@ class TaskScore:
             cannot predict without a task.
     """
 
-    task: int
-    classes: tuple[int, ...]
-    images: int
-    task_correct: int
-    class_correct: int | None
+    task: Count
+    classes: tuple[Label, ...]
+    images: Positive
+    task_correct: Count
+    class_correct: Count | None
 
     def __post_init__(self) -> None:
-        count("task", self.task)
-        require(bool(self.classes), f"task {self.task} has no classes")
-        for label in self.classes:
-            integer("a label", label)
-        count("images", self.images, at_least=1)
-        count("task_correct", self.task_correct, at_most=self.images)
-        if self.class_correct is not None:
-            count("class_correct", self.class_correct, at_most=self.images)
-
-    def to_json(self) -> dict[str, Any]:
-        """The score as plain JSON values."""
-        return dict(vars(self)) | {"classes": list(self.classes)}
-
-    @classmethod
-    def from_json(cls, data: object) -> "TaskScore":
-        """Check and rebuild what ``to_json`` gave."""
-        values = fields_of(cls, data)
-        return cls(**values | {"classes": tuple(items("classes", values["classes"]))})
+        _require(bool(self.classes), f"task {self.task} has no classes")
+        for name in ("task_correct", "class_correct"):
+            correct = getattr(self, name) or 0
+            _require(correct <= self.images, f"{name} must be at most {self.images}, not {correct}")
 
 
-@dataclass(frozen=True)
+@record_class
 class ClassScore:
     """How the test images of one class were classified.
 
@@ -124,34 +139,19 @@ class ClassScore:
             met that contain the class: a number between 0 and ``images``.
     """
 
-    label: int
-    images: int
-    class_correct: int | None
-    task_correct: float
+    label: Label
+    images: Positive
+    class_correct: Count | None
+    task_correct: NotNegative
 
     def __post_init__(self) -> None:
-        integer("a label", self.label)
-        count("images", self.images, at_least=1)
-        if self.class_correct is not None:
-            count("class_correct", self.class_correct, at_most=self.images)
-        finite("task_correct", self.task_correct)
-        require(
-            0 <= self.task_correct <= self.images,
-            f"task_correct must lie in 0..{self.images}, not {self.task_correct}",
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        """The score as plain JSON values."""
-        return dict(vars(self))
-
-    @classmethod
-    def from_json(cls, data: object) -> "ClassScore":
-        """Check and rebuild what ``to_json`` gave."""
-        return cls(**fields_of(cls, data))
+        for name in ("class_correct", "task_correct"):
+            correct = getattr(self, name) or 0
+            _require(correct <= self.images, f"{name} must be at most {self.images}, not {correct}")
 
 
-@dataclass(frozen=True)
-class Evaluation:
+@record_class
+class Evaluation(_AsJson):
     """The learner's score at one moment of the stream, over the tasks met by then.
 
     Args:
@@ -165,93 +165,50 @@ class Evaluation:
         classes: One score for each class of these tasks that has test images.
     """
 
-    type: ClassVar[str] = "evaluation"
-
-    step: int
-    examples: int
-    task: int
-    final: bool
-    images: int
-    of_images: int
+    type: Literal["evaluation"] = field(default="evaluation", kw_only=True, repr=False)
+    step: Count
+    examples: Count
+    task: Count
+    final: Annotated[bool, Strict()]
+    images: Positive
+    of_images: Positive
     tasks: tuple[TaskScore, ...]
     classes: tuple[ClassScore, ...]
 
     def __post_init__(self) -> None:
-        count("step", self.step)
-        count("examples", self.examples)
-        count("task", self.task)
-        final = reprlib.repr(self.final)
-        require(isinstance(self.final, bool), f"final must be true or false, not {final}")
-        count("images", self.images, at_least=1)
-        count("of_images", self.of_images, at_least=self.images)
-        require(
+        _require(
+            self.of_images >= self.images,
+            f"of_images must be at least {self.images}, not {self.of_images}",
+        )
+        _require(
             self.task in {score.task for score in self.tasks},
             f"the current task {self.task} has no score",
         )
-        require(
+        _require(
             self.images == sum(score.images for score in self.classes),
             f"the classes' images do not add up to {self.images}",
         )
         scores: tuple[TaskScore | ClassScore, ...] = (*self.tasks, *self.classes)
-        require(
+        _require(
             len({score.class_correct is None for score in scores}) == 1,
             "class_correct must be null everywhere or nowhere",
         )
 
-    def to_json(self) -> dict[str, Any]:
-        """The record as plain JSON values."""
-        return (
-            {"type": self.type}
-            | dict(vars(self))
-            | {
-                "tasks": [score.to_json() for score in self.tasks],
-                "classes": [score.to_json() for score in self.classes],
-            }
-        )
 
-    @classmethod
-    def from_json(cls, data: object) -> "Evaluation":
-        """Check and rebuild what ``to_json`` gave."""
-        values = fields_of(cls, data)
-        tasks = tuple(TaskScore.from_json(score) for score in items("tasks", values["tasks"]))
-        classes = tuple(
-            ClassScore.from_json(score) for score in items("classes", values["classes"])
-        )
-        return cls(**values | {"tasks": tasks, "classes": classes})
-
-
-@dataclass(frozen=True)
-class Training:
-    """What some training step had to tell; written now and then, not at every step.
+@record_class
+class Training(_AsJson):
+    """Loss and further scalars of a training step; written at some steps, not at every one.
 
     Args:
         step: Batches learned, this one included.
-        loss: The loss that was stepped on.
+        loss: The loss of the step.
         extra: Further scalars, by name.
     """
 
-    type: ClassVar[str] = "training"
-
-    step: int
-    loss: float
-    extra: Mapping[str, float] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        count("step", self.step)
-        finite("loss", self.loss)
-        extra = reprlib.repr(self.extra)
-        require(isinstance(self.extra, Mapping), f"extra must be an object, not {extra}")
-        for name, value in self.extra.items():
-            finite(name, value)
-
-    def to_json(self) -> dict[str, Any]:
-        """The record as plain JSON values."""
-        return {"type": self.type} | dict(vars(self)) | {"extra": dict(self.extra)}
-
-    @classmethod
-    def from_json(cls, data: object) -> "Training":
-        """Check and rebuild what ``to_json`` gave."""
-        return cls(**fields_of(cls, data))
+    type: Literal["training"] = field(default="training", kw_only=True, repr=False)
+    step: Count
+    loss: Number
+    extra: dict[str, Number] = field(default_factory=dict)
 
 
 _Floats: TypeAlias = npt.NDArray[np.float64]
@@ -259,8 +216,8 @@ ShiftScale: TypeAlias = Literal["distance", "relative"]
 ShiftMeasure: TypeAlias = Literal["accuracy_change", "misalignment"]
 
 
-@dataclass(frozen=True)
-class Shift:
+@record_class
+class Shift(_AsJson):
     """What one batch did to the first task's test images.
 
     Args:
@@ -272,34 +229,26 @@ class Shift:
             network's embedding.
         spread: Mean of ``|z - z'|`` over all pairs of the images before the step.
         correct_before: Images classified correctly before the step.
-        correct_after: And after it.
-        correct_stale: And with the embeddings from after it and the classifier from before it.
+        correct_after: Images classified correctly after the step.
+        correct_stale: Images classified correctly from the embeddings after the step by the
+            classifier from before it.
     """
 
-    type: ClassVar[str] = "shift"
-
-    step: int
-    task: int
-    mode: str
-    images: int
-    distance: float
-    spread: float
-    correct_before: int
-    correct_after: int
-    correct_stale: int
+    type: Literal["shift"] = field(default="shift", kw_only=True, repr=False)
+    step: Count
+    task: Count
+    mode: Literal["task", "class"]
+    images: Positive
+    distance: NotNegative
+    spread: NotNegative
+    correct_before: Count
+    correct_after: Count
+    correct_stale: Count
 
     def __post_init__(self) -> None:
-        count("step", self.step)
-        count("task", self.task)
-        require(
-            self.mode in ("task", "class"), f"mode must be task or class, not {self.mode!r:.80}"
-        )
-        count("images", self.images, at_least=1)
-        for name in ("distance", "spread"):
-            finite(name, getattr(self, name))
-            require(getattr(self, name) >= 0, f"{name} must not be negative")
         for name in ("correct_before", "correct_after", "correct_stale"):
-            count(name, getattr(self, name), at_most=self.images)
+            correct = getattr(self, name)
+            _require(correct <= self.images, f"{name} must be at most {self.images}, not {correct}")
 
     @property
     def relative(self) -> float | None:
@@ -318,15 +267,6 @@ class Shift:
         Negative where the old classifier no longer fits the embeddings and the new one does.
         """
         return (self.correct_stale - self.correct_after) / self.images
-
-    def to_json(self) -> dict[str, Any]:
-        """The record as plain JSON values."""
-        return {"type": self.type} | dict(vars(self))
-
-    @classmethod
-    def from_json(cls, data: object) -> "Shift":
-        """Check and rebuild what ``to_json`` gave."""
-        return cls(**fields_of(cls, data))
 
 
 def shift_points(
@@ -347,14 +287,26 @@ def shift_points(
 
 Record: TypeAlias = Evaluation | Training | Shift
 
-_KINDS: tuple[type[Evaluation] | type[Training] | type[Shift], ...] = (Evaluation, Training, Shift)
+TYPES = ("evaluation", "training", "shift")
+_RECORD: TypeAdapter[Record] = TypeAdapter(Annotated[Record, Field(discriminator="type")])
 
 
 def record_from_json(data: object) -> Record:
-    """Rebuild a record of any type."""
-    named = data.get("type") if isinstance(data, dict) else None
-    for kind in _KINDS:
-        if kind.type == named:
-            return kind.from_json(data)
-    known = ", ".join(kind.type for kind in _KINDS)
-    raise RecordError(f"a record has one of the types {known}, not {reprlib.repr(named)}")
+    """Rebuild a record of any type from the values that ``to_json`` returned."""
+    try:
+        return _RECORD.validate_python(data)
+    except ValidationError as error:
+        raise record_error(error) from None
+
+
+def record_from_line(line: bytes) -> Record:
+    """Rebuild a record from a line of ``records.jsonl``."""
+    try:
+        return _RECORD.validate_json(line)
+    except ValidationError as error:
+        raise record_error(error) from None
+
+
+def record_line(record: Record) -> bytes:
+    """The record as a line of ``records.jsonl``, without the line's end."""
+    return json.dumps(record.to_json(), allow_nan=False, separators=(",", ":")).encode()

@@ -125,7 +125,7 @@ class Plan:
         return [v for v in self.variants if asked == "task" or v.method not in _TASK_ONLY]
 
     def config(self, variant: Variant, column: Column, seed: int) -> RunConfig:
-        """The run that answers: complete, scored at its end."""
+        """The configuration of a cell's run: complete, scored at its end."""
         shared = _shared(variant.method, column)
         settings: dict[str, Any] = {
             "dataset": column.dataset,
@@ -194,11 +194,11 @@ def plan(
 
 
 def _check_dataset(dataset: str) -> None:
-    """Refuse what is none, which else every run would say by itself."""
+    """Refuse an unknown data set once, before every run does."""
     known = [info.name for info in available()]
     if dataset in known or dataset.startswith("hf:"):
         return
-    if Path(dataset).is_dir():  # of which a run records the name and not the place
+    if Path(dataset).is_dir():  # a run records its name, not where it is
         folder = Path(dataset).resolve()
         if folder.name != dataset:
             raise InputError(

@@ -1,9 +1,9 @@
-"""When the stored examples came: where in the stream of its class each of a run's memory was.
+"""When stored examples arrived: their positions in the stream of their class.
 
 0 is the first example of its class, 100 the last; a uniform sample has its quartiles at 25, 50, 75.
 An example that came more than once counts where it came first.
 
-Usage: python benchmarks/stored_when.py RUN/seed-0 ... --data-dir DATA
+Usage: python benchmarks/storage_times.py RUN/seed-0 ... --data-dir DATA
 """
 
 import argparse

@@ -1,11 +1,11 @@
-"""How well ``ood_score`` tells strangers, beside the density of the classifier's own unit balls.
+"""AUROC of ``ood_score`` beside that of the density of the classifier's own unit balls.
 
 Digits and River's image segments: half of the examples of all classes but two are learned, in one
-pass and class after class or shuffled, 20 stored of each; the other half is known, not strange.
+pass and class after class or shuffled, 20 stored of each; the other half is in distribution.
 The score has no setting; that it has a covariance was decided on these data sets.
 docs/uncertainty.md has the table.
 
-Run it: ``python benchmarks/strangers.py``
+Run it: ``python benchmarks/ood.py``
 """
 
 from collections.abc import Iterator
@@ -46,7 +46,7 @@ def unit_balls(model: DeepCCGClassifier, x: np.ndarray) -> np.ndarray:
     return -logits.logsumexp(dim=1).numpy()
 
 
-def strangers(known: np.ndarray, other: np.ndarray, seed: int) -> dict[str, np.ndarray]:
+def ood_inputs(known: np.ndarray, other: np.ndarray, seed: int) -> dict[str, np.ndarray]:
     random = np.random.default_rng(seed)
     return {
         "two further classes": other,
@@ -62,7 +62,9 @@ def auroc(inside: np.ndarray, outside: np.ndarray) -> float:
 
 def main() -> None:
     torch.set_num_threads(1)
-    print("| strangers, AUROC % | learned | unit balls | `ood_score` |\n|---|---|---:|---:|")
+    print(
+        "| out of distribution, AUROC % | learned | unit balls | `ood_score` |\n|---|---|---:|---:|"
+    )
     for name, raw, y in data_sets():
         x = StandardScaler().fit_transform(raw)
         for in_order in (False, True):
@@ -73,7 +75,7 @@ def main() -> None:
                 half = random.random(len(y)) < 0.5
                 model = learned(x[half & ~away], y[half & ~away], in_order, seed)
                 known = x[~half & ~away]
-                for kind, other in strangers(known, x[away], seed).items():
+                for kind, other in ood_inputs(known, x[away], seed).items():
                     pair = [
                         auroc(score(known), score(other))
                         for score in (lambda z, m=model: unit_balls(m, z), model.ood_score)
