@@ -15,7 +15,7 @@ import os
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 from typing import Any
 
 import tomli_w
@@ -181,8 +181,7 @@ def _parse(line: bytes) -> dict[str, Any]:
     if not isinstance(content, dict) or content.keys() != set(_KEYS):
         raise RecordError(f"a line is an object with the keys {', '.join(_KEYS)}")
     name = content["run"]
-    plain = isinstance(name, str) and name.isprintable() and "\\" not in name
-    if not plain or not set(name.split("/")).isdisjoint(("", ".", "..")):
+    if not isinstance(name, str) or not _is_relative(name):
         raise RecordError(f"a run's name is a relative path, not {name!r:.80}")
     if not isinstance(content["config"], dict) or not isinstance(content["records"], list):
         raise RecordError("config must be an object and records a list")
@@ -190,6 +189,12 @@ def _parse(line: bytes) -> dict[str, Any]:
         if not isinstance(content[key], dict | None):
             raise RecordError(f"{key} must be an object or null")
     return content
+
+
+def _is_relative(name: str) -> bool:
+    """Whether a run of this name would be written below the directory that a user gives."""
+    plain = name.isprintable() and "\\" not in name and not PureWindowsPath(name).drive
+    return plain and set(name.split("/")).isdisjoint(("", ".", ".."))
 
 
 def _lines(archive: Path) -> Iterator[bytes]:
@@ -223,10 +228,10 @@ def _parquet(archive: Path, lines: Sequence[bytes]) -> bytes:
     import pyarrow.parquet
 
     rows = [_row(ArchivedRun(archive, line, i)) for i, line in enumerate(lines, start=1)]
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    table = pyarrow.table({name: _column([row.get(name) for row in rows]) for name in names})
+    names = dict.fromkeys(name for row in rows for name in row if name != "line")
+    columns = {name: _column([row.get(name) for row in rows]) for name in (*names, "line")}
     file = io.BytesIO()
-    pyarrow.parquet.write_table(table, file, compression="zstd")
+    pyarrow.parquet.write_table(pyarrow.table(columns), file, compression="zstd")
     return file.getvalue()
 
 
