@@ -1,4 +1,4 @@
-"""Intervals against SciPy's."""
+"""Intervals against SciPy's own, and ones worked out by hand."""
 
 import numpy as np
 import pytest
@@ -38,6 +38,24 @@ def test_a_line_and_its_interval_are_those_of_scipy(points: list[tuple[float, fl
     assert found.slope.low == pytest.approx(expected.slope - half, rel=1e-5, abs=1e-3)
     assert found.slope.high == pytest.approx(expected.slope + half, rel=1e-5, abs=1e-3)
     assert found.slope.n == len(x)
+
+
+def test_a_level_line_and_equal_values_have_an_interval_without_width() -> None:
+    level = fit_line([0.0, 1.0, 2.0], [0.5, 0.5, 0.5])
+    assert level is not None
+    assert (level.slope.low, level.slope.value, level.slope.high) == (0.0, 0.0, 0.0)
+    same = mean_interval([0.25, 0.25])
+    assert (same.low, same.value, same.high) == (0.25, 0.25, 0.25)
+
+
+def test_a_slope_of_known_interval() -> None:
+    """Residuals 1, -2, 1 around y = 2 x + 1: s^2 = 6, sum of squares 2, t_1(0.975) = 12.7062."""
+    found = fit_line([0.0, 1.0, 2.0], [2.0, 1.0, 6.0])
+    assert found is not None
+    assert (found.slope.value, found.intercept) == (pytest.approx(2.0), pytest.approx(1.0))
+    half = 12.706205 * (6 / 2) ** 0.5
+    assert found.slope.low == pytest.approx(2 - half, rel=1e-6)
+    assert found.slope.high == pytest.approx(2 + half, rel=1e-6)
 
 
 def test_points_that_lie_above_one_another_have_no_line() -> None:
