@@ -38,7 +38,6 @@ from deepccg.records.schema import (
     ClassScore,
     Evaluation,
     Record,
-    RecordError,
     Shift,
     ShiftMeasure,
     ShiftScale,
@@ -49,6 +48,7 @@ from deepccg.records.schema import (
 )
 from deepccg.records.statistics import Interval, Line, fit_line, mean_interval, paired_difference
 from deepccg.records.timing import Timing, read_timings, timings_text
+from deepccg.records.validation import RecordError
 
 __all__ = [
     "PAPER_NAMES",

@@ -24,7 +24,8 @@ from deepccg.records.directory import RunDirectory
 from deepccg.records.files import dotted, write_atomically
 from deepccg.records.metrics import summary
 from deepccg.records.run import RecordedRun
-from deepccg.records.schema import Record, RecordError, record_from_json, record_line
+from deepccg.records.schema import Record, record_from_json, record_line
+from deepccg.records.validation import RecordError
 
 ENDINGS = (".jsonl", ".jsonl.gz", ".parquet")
 _KEYS = ("run", "config", "environment", "audit", "timing", "records")

@@ -14,7 +14,8 @@ from typing import Any
 
 from deepccg.records.files import read_json_object, read_toml, write_atomically, write_durably
 from deepccg.records.run import RecordedRun
-from deepccg.records.schema import Record, RecordError, record_from_line, record_line
+from deepccg.records.schema import Record, record_from_line, record_line
+from deepccg.records.validation import RecordError
 
 
 def read_records(path: str | os.PathLike[str]) -> list[Record]:

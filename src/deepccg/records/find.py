@@ -7,7 +7,7 @@ from pathlib import Path
 from deepccg.records.archive import ENDINGS, is_archive, read_archive
 from deepccg.records.directory import find_run_directories
 from deepccg.records.run import RecordedRun
-from deepccg.records.schema import RecordError
+from deepccg.records.validation import RecordError
 
 
 def find_runs(paths: Iterable[str | os.PathLike[str]]) -> list[RecordedRun]:

@@ -5,92 +5,26 @@ Values are checked when a record is made, hence also when it is read back.
 """
 
 import json
-import math
-import reprlib
 from collections.abc import Sequence
-from dataclasses import field, fields
-from functools import wraps
-from typing import Annotated, Any, Literal, TypeAlias, TypeVar, dataclass_transform
+from dataclasses import field
+from typing import Annotated, Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import ConfigDict, Field, PlainValidator, Strict, TypeAdapter, ValidationError
-from pydantic.dataclasses import dataclass
-from pydantic_core import PydanticCustomError, to_jsonable_python
+from pydantic import Field, Strict, TypeAdapter, ValidationError
+from pydantic_core import to_jsonable_python
 
-_LARGEST = 2**63 - 1
-_Class = TypeVar("_Class", bound=type)
-
-# Strict: neither booleans, nor text, nor NumPy's integers are numbers of a record.
-Label: TypeAlias = Annotated[int, Strict(), Field(ge=-_LARGEST, le=_LARGEST)]
-Count: TypeAlias = Annotated[int, Strict(), Field(ge=0, le=_LARGEST)]
-Positive: TypeAlias = Annotated[int, Strict(), Field(ge=1, le=_LARGEST)]
-NotNegative: TypeAlias = Annotated[float, Strict(), Field(ge=0, allow_inf_nan=False)]
-
-
-class RecordError(ValueError):
-    """A record, or a run directory, that cannot be used."""
-
-
-def _number(value: object) -> object:
-    """A finite number as it is: an integer stays one on disk."""
-    whole = type(value) is int and -_LARGEST <= value <= _LARGEST
-    if whole or (isinstance(value, float) and math.isfinite(value)):
-        return value
-    raise PydanticCustomError("number", "Input should be a finite number")
-
-
-Number: TypeAlias = Annotated[int | float, PlainValidator(_number)]
-
-
-def record_error(error: ValidationError, positional: Sequence[str] = ()) -> RecordError:
-    """What pydantic has against a record, in one line.
-
-    Args:
-        error: The complaint; of several the first counts.
-        positional: Names of the arguments that were given by position.
-    """
-    first = error.errors(include_url=False)[0]
-    kind, loc, given = first["type"], list(first["loc"]), reprlib.repr(first["input"])
-    if kind == "value_error":  # of a check below
-        return RecordError(str(first["ctx"]["error"]))
-    if kind.startswith("union_tag"):
-        named = reprlib.repr(first["ctx"].get("tag"))
-        return RecordError(f"a record has one of the types {', '.join(TYPES)}, not {named}")
-    if loc and loc[0] in TYPES:  # which record it is
-        del loc[0]
-    elif loc and isinstance(loc[0], int) and loc[0] < len(positional):
-        loc[0] = positional[loc[0]]
-    place = reprlib.repr(".".join(map(str, loc)))[1:-1] or "a record"
-    if kind == "missing":
-        return RecordError(f"{place} is missing")
-    if kind == "unexpected_keyword_argument":
-        return RecordError(f"{place} is an unknown key")
-    return RecordError(f"{place} {first['msg'].removeprefix('Input ')}, not {given}")
-
-
-@dataclass_transform(frozen_default=True, field_specifiers=(field,))
-def record_class(cls: _Class) -> _Class:
-    """Make a frozen pydantic dataclass that takes no further keys and raises ``RecordError``."""
-    made: Any = dataclass(frozen=True, config=ConfigDict(extra="forbid"))(cls)
-    construct = made.__init__
-    positional = [each.name for each in fields(made) if not each.kw_only]
-
-    @wraps(construct)
-    def construct_or_refuse(self: object, *values: object, **named: object) -> None:
-        try:
-            construct(self, *values, **named)
-        except ValidationError as error:
-            raise record_error(error, positional) from None
-
-    made.__init__ = construct_or_refuse
-    checked: _Class = made
-    return checked
-
-
-def _require(holds: bool, otherwise: str) -> None:
-    if not holds:
-        raise RecordError(otherwise)
+from deepccg.records.validation import (
+    Count,
+    Label,
+    NotNegative,
+    Number,
+    Positive,
+    record_class,
+    record_error,
+    require,
+    require_at_most,
+)
 
 
 class _AsJson:
@@ -120,10 +54,10 @@ class TaskScore:
     class_correct: Count | None
 
     def __post_init__(self) -> None:
-        _require(bool(self.classes), f"task {self.task} has no classes")
-        for name in ("task_correct", "class_correct"):
-            correct = getattr(self, name) or 0
-            _require(correct <= self.images, f"{name} must be at most {self.images}, not {correct}")
+        require(bool(self.classes), f"task {self.task} has no classes")
+        require_at_most(
+            self.images, task_correct=self.task_correct, class_correct=self.class_correct
+        )
 
 
 @record_class
@@ -145,9 +79,9 @@ class ClassScore:
     task_correct: NotNegative
 
     def __post_init__(self) -> None:
-        for name in ("class_correct", "task_correct"):
-            correct = getattr(self, name) or 0
-            _require(correct <= self.images, f"{name} must be at most {self.images}, not {correct}")
+        require_at_most(
+            self.images, class_correct=self.class_correct, task_correct=self.task_correct
+        )
 
 
 @record_class
@@ -176,20 +110,20 @@ class Evaluation(_AsJson):
     classes: tuple[ClassScore, ...]
 
     def __post_init__(self) -> None:
-        _require(
+        require(
             self.of_images >= self.images,
             f"of_images must be at least {self.images}, not {self.of_images}",
         )
-        _require(
+        require(
             self.task in {score.task for score in self.tasks},
             f"the current task {self.task} has no score",
         )
-        _require(
+        require(
             self.images == sum(score.images for score in self.classes),
             f"the classes' images do not add up to {self.images}",
         )
         scores: tuple[TaskScore | ClassScore, ...] = (*self.tasks, *self.classes)
-        _require(
+        require(
             len({score.class_correct is None for score in scores}) == 1,
             "class_correct must be null everywhere or nowhere",
         )
@@ -246,9 +180,12 @@ class Shift(_AsJson):
     correct_stale: Count
 
     def __post_init__(self) -> None:
-        for name in ("correct_before", "correct_after", "correct_stale"):
-            correct = getattr(self, name)
-            _require(correct <= self.images, f"{name} must be at most {self.images}, not {correct}")
+        require_at_most(
+            self.images,
+            correct_before=self.correct_before,
+            correct_after=self.correct_after,
+            correct_stale=self.correct_stale,
+        )
 
     @property
     def relative(self) -> float | None:
@@ -296,7 +233,7 @@ def record_from_json(data: object) -> Record:
     try:
         return _RECORD.validate_python(data)
     except ValidationError as error:
-        raise record_error(error) from None
+        raise record_error(error, types=TYPES) from None
 
 
 def record_from_line(line: bytes) -> Record:
@@ -304,7 +241,7 @@ def record_from_line(line: bytes) -> Record:
     try:
         return _RECORD.validate_json(line)
     except ValidationError as error:
-        raise record_error(error) from None
+        raise record_error(error, types=TYPES) from None
 
 
 def record_line(record: Record) -> bytes:

@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from deepccg.records.files import read_json_object
-from deepccg.records.schema import Count, NotNegative, record_class
+from deepccg.records.validation import Count, NotNegative, record_class
 
 VERSION = 1
 
