@@ -1,4 +1,4 @@
-"""What the records of representation shift say, and refuse."""
+"""Records of representation shift: rates from counts, and the values they refuse."""
 
 import json
 from pathlib import Path
@@ -50,7 +50,7 @@ def test_a_record_survives_the_file(tmp_path: Path) -> None:
         ({"more": 1}, "more is an unknown key"),
     ],
 )
-def test_what_cannot_be_is_refused(change: dict[str, Any], message: str) -> None:
+def test_impossible_values_are_refused(change: dict[str, Any], message: str) -> None:
     with pytest.raises(RecordError, match=message):
         Shift(**GOOD | change)
 

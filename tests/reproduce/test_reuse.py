@@ -22,7 +22,7 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with one run, under a name of the user's."""
+    """A directory with one run, under a name that the user chose."""
     place = tmp_path_factory.mktemp("done")
     run(directory=place / "mine" / "first", **TINY)
     return place
@@ -56,11 +56,11 @@ def test_a_run_is_found_whatever_it_is_called_and_however_often_it_was_scored(do
         {"network.width": 12},
     ],
 )
-def test_another_run_is_not(done: Path, change: dict) -> None:
+def test_a_run_with_another_setting_is_not_found(done: Path, change: dict) -> None:
     assert FinishedRuns([done]).find(resolve(TINY | change)) is None
 
 
-def test_records_suffice_and_damage_does_not(tmp_path: Path, done: Path) -> None:
+def test_records_without_a_checkpoint_suffice_and_damaged_ones_do_not(tmp_path: Path, done: Path) -> None:
     config = resolve(TINY)
     shutil.copytree(done / "mine", tmp_path / "copy")
     directory = tmp_path / "copy" / "first"
@@ -133,7 +133,7 @@ def test_of_equal_runs_the_newest_counts(tmp_path: Path, done: Path) -> None:
 
 @pytest.fixture
 def own_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A class of the user's, in a module that leaves a mark when it is imported."""
+    """A user-defined class, in a module that leaves a mark when it is imported."""
     place = tmp_path / "modules"
     place.mkdir()
     (place / "my_method.py").write_text(
@@ -152,7 +152,7 @@ def test_runs_of_a_class_that_was_asked_for_are_found(tmp_path: Path, own_method
     assert found.path.name == "own"
 
 
-def test_a_directory_cannot_have_a_class_imported(tmp_path: Path, own_method: str) -> None:
+def test_recorded_runs_cannot_import_code(tmp_path: Path, own_method: str) -> None:
     run(directory=tmp_path / "runs" / "own", **TINY | {"method": own_method})
     del sys.modules["my_method"]
     assert FinishedRuns([tmp_path / "runs"], {"er"}).find(resolve(TINY)) is None

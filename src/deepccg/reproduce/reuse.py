@@ -32,14 +32,14 @@ class FinishedRuns:
         for run in find_runs(paths):
             config = _finished_config(run, methods)
             if config is not None:
-                self._found[_question(config)].append((config, run))
+                self._found[_identity(config)].append((config, run))
 
     def find(self, config: RunConfig) -> RecordedRun | None:
-        """The run that best answers what ``config`` asks, its shift records included."""
+        """The run nearest to ``config``, with shift records if it asks for them."""
         followed = config.evaluation.shift_images
         there = [
             (_nearness(config, other), run.recency, run)
-            for other, run in self._found.get(_question(config), [])
+            for other, run in self._found.get(_identity(config), [])
             if followed is None or other.evaluation.shift_images == followed
         ]
         return max(there, key=lambda each: each[:2])[2] if there else None
@@ -66,7 +66,7 @@ def _finished_config(run: RecordedRun, methods: Collection[str]) -> RunConfig | 
         return None
 
 
-def _question(config: RunConfig) -> str:
+def _identity(config: RunConfig) -> str:
     fields = config.model_dump(mode="json", exclude=_HOW_COMPUTED, exclude_none=True)
     for name in _SCORING_TIMES:
         fields["evaluation"].pop(name, None)

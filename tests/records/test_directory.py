@@ -1,4 +1,4 @@
-"""The file of records: what is written is read, a torn end is forgiven, damage is not."""
+"""The file of records: what is written is read, a torn last line is ignored, other damage is an error."""
 
 import json
 import subprocess
@@ -50,7 +50,7 @@ def written(path):
     return path
 
 
-def test_what_is_appended_is_read_back_exactly(tmp_path):
+def test_appended_records_are_read_back_exactly(tmp_path):
     path = written(tmp_path / "records.jsonl")
     assert read_records(path) == RECORDS
     types = [json.loads(line)["type"] for line in path.read_text().splitlines()]
