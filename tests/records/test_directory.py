@@ -1,4 +1,4 @@
-"""The file of records: what is written is read, a torn last line is ignored, other damage is an error."""
+"""The file of records: written and read back; a torn last line is ignored, damage an error."""
 
 import json
 import subprocess

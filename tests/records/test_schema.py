@@ -2,12 +2,14 @@
 
 import json
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from deepccg.records import ClassScore, Evaluation, RecordError, TaskScore, Training
 from deepccg.records import record_from_json as from_json
+from deepccg.records.schema import record_line
 
 
 def an_evaluation() -> Evaluation:
@@ -112,6 +114,37 @@ def test_training_numbers_are_finite(value):
         Training(1, value)
     with pytest.raises(RecordError, match="norm should be a finite number"):
         Training(1, 0.5, {"norm": value})
+
+
+@pytest.mark.parametrize("value", [True, np.int64(3), np.float32(0.5), 2**63, "3"])
+def test_only_plain_numbers_are_taken(value):
+    with pytest.raises(RecordError, match="loss should be a finite number"):
+        Training(1, value)
+    with pytest.raises(RecordError, match="step should be"):
+        Training(value, 0.5)
+    with pytest.raises(RecordError, match="norm should be"):
+        Training(1, 0.5, {"norm": value})
+
+
+def test_the_line_on_disk():
+    record = Training(3, 1e-05, {"terms": 20, "scale": 1.0, "größe": 1e16})
+    assert record_line(record) == (
+        b'{"type":"training","step":3,"loss":1e-05,'
+        b'"extra":{"terms":20,"scale":1.0,"gr\\u00f6\\u00dfe":1e+16}}'
+    )
+    assert record_line(an_evaluation()).startswith(
+        b'{"type":"evaluation","step":50,"examples":500,"task":1,"final":false,"images":30,'
+        b'"of_images":100,"tasks":[{"task":0,"classes":[3,7],"images":20,"task_correct":15,'
+        b'"class_correct":11},'
+    )
+    assert b'"classes":[{"label":3,"images":10,"class_correct":6,"task_correct":8.0},' in (
+        record_line(an_evaluation())
+    )
+
+
+def test_records_cannot_be_changed():
+    with pytest.raises(AttributeError):
+        an_evaluation().step = 3
 
 
 @pytest.mark.parametrize("data", [None, 3, [], "evaluation"])

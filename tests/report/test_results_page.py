@@ -10,6 +10,8 @@ from statistics import fmean
 import pytest
 from scipy.stats import ttest_rel
 
+from deepccg.records import append_to_archive, find_runs, write_directories
+
 ROOT = Path(__file__).parents[2]
 BENCHMARKS = ROOT / "benchmarks"
 
@@ -45,6 +47,19 @@ def last_accuracies(method: str) -> dict[int, float]:
         right = sum(task["class_correct"] for task in last["tasks"])
         found[run["config"]["seed"]] = 100 * right / last["images"]
     return found
+
+
+def test_the_archives_hold_finished_runs_that_come_back_from_directories(tmp_path):
+    runs = find_runs([BENCHMARKS / "runs.jsonl", BENCHMARKS / "shift.jsonl.gz"])
+    assert len(runs) >= 401
+    for run in runs:
+        assert run.finished
+        assert run.path.name == f"seed-{run.config()['seed']}"
+    some = runs[::40]
+    write_directories(some, tmp_path / "runs")
+    append_to_archive(tmp_path / "runs.jsonl", find_runs([tmp_path / "runs"]))
+    again = find_runs([tmp_path / "runs.jsonl"])
+    assert {run.line for run in again} == {run.line for run in some}
 
 
 def test_the_page_is_what_template_and_records_give(results, runs, tmp_path):

@@ -60,7 +60,9 @@ def test_a_run_with_another_setting_is_not_found(done: Path, change: dict) -> No
     assert FinishedRuns([done]).find(resolve(TINY | change)) is None
 
 
-def test_records_without_a_checkpoint_suffice_and_damaged_ones_do_not(tmp_path: Path, done: Path) -> None:
+def test_records_without_a_checkpoint_suffice_and_damaged_ones_do_not(
+    tmp_path: Path, done: Path
+) -> None:
     config = resolve(TINY)
     shutil.copytree(done / "mine", tmp_path / "copy")
     directory = tmp_path / "copy" / "first"
