@@ -23,12 +23,12 @@ import tomli_w
 from deepccg.records.directory import RunDirectory
 from deepccg.records.files import dotted, write_atomically
 from deepccg.records.metrics import summary
-from deepccg.records.run import RecordedRun
+from deepccg.records.run import PARTS, RecordedRun
 from deepccg.records.schema import Record, record_from_json, record_line
 from deepccg.records.validation import RecordError
 
 ENDINGS = (".jsonl", ".jsonl.gz", ".parquet")
-_KEYS = ("run", "config", "environment", "audit", "timing", "records")
+_KEYS = ("run", "config", *PARTS, "records")
 
 
 class ArchivedRun(RecordedRun):
@@ -62,26 +62,15 @@ class ArchivedRun(RecordedRun):
         except RecordError as error:
             raise RecordError(f"{self._archive}, line {self._number}: {error}") from error
 
-    def audit(self) -> dict[str, Any] | None:
-        """How the run kept to its protocol; ``None`` if that is not recorded."""
-        return self._part("audit")
-
-    def environment(self) -> dict[str, Any] | None:
-        """What it ran on; ``None`` if that is not recorded."""
-        return self._part("environment")
-
-    def timing_json(self) -> dict[str, Any] | None:
-        """The content of ``timing.json``, unchecked; ``None`` if there is none."""
-        return self._part("timing")
+    def part(self, name: str) -> dict[str, Any] | None:
+        """The content of one of ``PARTS``; ``None`` if the run has none."""
+        part: dict[str, Any] | None = self._content[name]
+        return part
 
     @property
     def recency(self) -> tuple[int, int]:
         """Of one archive, the last line is the newest."""
         return self._archive.stat().st_mtime_ns, self._number
-
-    def _part(self, key: str) -> dict[str, Any] | None:
-        part: dict[str, Any] | None = self._content[key]
-        return part
 
 
 def is_archive(path: str | os.PathLike[str]) -> bool:
@@ -132,9 +121,9 @@ def archive_line(run: RecordedRun) -> bytes:
     """The run as a line of an archive, without the line's end."""
     if isinstance(run, ArchivedRun):
         return run.line
-    values = (run.config(), run.environment(), run.audit(), run.timing_json())
+    content: dict[str, Any] = {"run": run_name(run), "config": run.config()}
+    content |= {name: run.part(name) for name in PARTS}
     try:
-        content = dict(zip(_KEYS, (run_name(run), *values), strict=False))
         head = json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
     except (TypeError, ValueError) as error:  # dates, or numbers that JSON does not have
         raise RecordError(f"{run.path} cannot be archived: {error}") from error
@@ -162,13 +151,10 @@ def write_directories(runs: Sequence[RecordedRun], directory: str | os.PathLike[
         target = RunDirectory(Path(directory) / name)
         records = b"".join(record_line(record) + b"\n" for record in run.records())
         write_atomically(target.records_path, records)
-        for path, content in (
-            (target.environment_path, run.environment()),
-            (target.audit_path, run.audit()),
-            (target.timing_path, run.timing_json()),
-        ):
-            if content is not None:
-                write_atomically(path, json.dumps(content, indent=2).encode() + b"\n")
+        for part in PARTS:
+            if (content := run.part(part)) is not None:
+                text = json.dumps(content, indent=2) + "\n"
+                write_atomically(target.path / f"{part}.json", text.encode())
         # Last: what has no config.toml is not a run yet.
         write_atomically(target.config_path, tomli_w.dumps(run.config()).encode())
 
@@ -186,7 +172,7 @@ def _parse(line: bytes) -> dict[str, Any]:
         raise RecordError(f"a run's name is a relative path, not {name!r:.80}")
     if not isinstance(content["config"], dict) or not isinstance(content["records"], list):
         raise RecordError("config must be an object and records a list")
-    for key in ("environment", "audit", "timing"):
+    for key in PARTS:
         if not isinstance(content[key], dict | None):
             raise RecordError(f"{key} must be an object or null")
     return content

@@ -122,17 +122,9 @@ class RunDirectory(RecordedRun):
         """All records so far; none if the run has not written any."""
         return read_records(self.records_path) if self.records_path.exists() else []
 
-    def audit(self) -> dict[str, Any] | None:
-        """How the run kept to its protocol; ``None`` if that is not recorded."""
-        return read_json_object(self.audit_path)
-
-    def environment(self) -> dict[str, Any] | None:
-        """What it ran on; ``None`` if that is not recorded."""
-        return read_json_object(self.environment_path)
-
-    def timing_json(self) -> dict[str, Any] | None:
-        """The content of ``timing.json``, unchecked; ``None`` if there is none."""
-        return read_json_object(self.timing_path)
+    def part(self, name: str) -> dict[str, Any] | None:
+        """The content of ``NAME.json``; ``None`` if it is not there, or damaged."""
+        return read_json_object(self.path / f"{name}.json")
 
     @property
     def recency(self) -> tuple[int, int]:

@@ -9,6 +9,8 @@ from typing import Any
 from deepccg.records.schema import Evaluation, Record, Shift
 from deepccg.records.timing import Timing, timings_from_json
 
+PARTS = ("environment", "audit", "timing")  # of which a run has a JSON file each
+
 
 class RecordedRun(ABC):
     """The results of one run. Nothing is checked until it is asked for.
@@ -28,16 +30,8 @@ class RecordedRun(ABC):
         """All records so far; none if the run has not written any."""
 
     @abstractmethod
-    def audit(self) -> dict[str, Any] | None:
-        """How the run kept to its protocol; ``None`` if that is not recorded."""
-
-    @abstractmethod
-    def environment(self) -> dict[str, Any] | None:
-        """What it ran on; ``None`` if that is not recorded."""
-
-    @abstractmethod
-    def timing_json(self) -> dict[str, Any] | None:
-        """The content of ``timing.json``, unchecked; ``None`` if there is none."""
+    def part(self, name: str) -> dict[str, Any] | None:
+        """The content of one of ``PARTS``, unchecked; ``None`` if the run has none."""
 
     @property
     @abstractmethod
@@ -52,9 +46,17 @@ class RecordedRun(ABC):
         """What each batch after the first task did to that task's test images, where recorded."""
         return [record for record in self.records() if isinstance(record, Shift)]
 
+    def audit(self) -> dict[str, Any] | None:
+        """How the run kept to its protocol; ``None`` if that is not recorded."""
+        return self.part("audit")
+
+    def environment(self) -> dict[str, Any] | None:
+        """What it ran on; ``None`` if that is not recorded."""
+        return self.part("environment")
+
     def timing(self) -> Timing | None:
         """How long the steps up to the last checkpoint took; ``None`` if that is not known."""
-        return next(iter(timings_from_json(self.timing_json())), None)
+        return next(iter(timings_from_json(self.part("timing"))), None)
 
     @property
     def finished(self) -> bool:
