@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 import typer
 from typer.exceptions import TyperException
 
+from deepccg.cli.archive import archive
 from deepccg.cli.demo import demo
 from deepccg.cli.predict import predict
 from deepccg.cli.report import report
@@ -37,6 +38,7 @@ for command in (
     reproduce,
     tune,
     report,
+    archive,
     demo,
     methods,
     data,
