@@ -30,8 +30,8 @@ def written_for_the_release_before():
         def parts(self):
             return {**super().parts(), "own": StatefulGenerator(self.own)}
 
-        def memory_usage(self):
-            return MemoryUsage(super().memory_usage().examples, {"own": 8})
+        def holdings(self):
+            return MemoryUsage(super().holdings().examples, {"own": 8})
 
         def learn(self, batch):
             x, y, _ = self.receive(batch)

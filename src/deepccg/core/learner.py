@@ -76,7 +76,7 @@ class Learner(ABC):
         """What is kept of the past, in examples and bytes."""
         return MemoryUsage()
 
-    def memory_usage(self) -> MemoryUsage:
+    def holdings(self) -> MemoryUsage:
         """Deprecated: ``memory_usage``."""
         warn_renamed("holdings()", "memory_usage()")
         return self.memory_usage()
