@@ -5,13 +5,13 @@ Equation numbers are those of Lee & Storkey (AISTATS 2024). Shapes: ``B`` exampl
 """
 
 from deepccg.gaussian import kernels
-from deepccg.gaussian.embedding_drift import Moved, moved_embeddings
+from deepccg.gaussian.embedding_drift import EmbeddingEstimate, estimate_embeddings
 from deepccg.gaussian.posterior import (
     Posterior,
     Variance,
     class_posterior,
-    discounted,
     fitted_scale,
+    inflate_variance,
     kl_divergence,
     leave_one_out_distances,
     log_conditional_marginal_likelihood,
@@ -37,15 +37,16 @@ from deepccg.gaussian.selection import (
 
 __all__ = [
     "Candidates",
+    "EmbeddingEstimate",
     "LassoConfig",
-    "Moved",
     "Posterior",
     "Prototypes",
     "Variance",
     "class_posterior",
-    "discounted",
+    "estimate_embeddings",
     "fitted_scale",
     "greedy_selection",
+    "inflate_variance",
     "kernels",
     "kl_divergence",
     "lasso_gradient",
@@ -55,7 +56,6 @@ __all__ = [
     "log_conditional_marginal_likelihood",
     "log_predictive_density",
     "log_prototype_predictive",
-    "moved_embeddings",
     "selection_objective",
     "squared_distances",
     "swap_selection",

@@ -47,7 +47,7 @@ from torch import Tensor
 
 
 @dataclass(frozen=True)
-class Moved:
+class EmbeddingEstimate:
     """Estimates of present embeddings.
 
     Args:
@@ -59,9 +59,9 @@ class Moved:
     error: Tensor
 
 
-def moved_embeddings(
+def estimate_embeddings(
     cached: Tensor, y: Tensor, new: Tensor, known: Tensor, sampled: Tensor, n_classes: int
-) -> Moved:
+) -> EmbeddingEstimate:
     """Move each class's cached embeddings as its sample and the slope of the others say.
 
     The spread V is estimated from the samples of all classes together: two or three of one class
@@ -79,8 +79,8 @@ def moved_embeddings(
 
     >>> cached, new = torch.tensor([[0.0], [2.0], [4.0]]), torch.tensor([[1.0], [5.0]])
     >>> known = torch.tensor([True, False, True])
-    >>> moved_embeddings(cached, torch.zeros(3, dtype=torch.int64), new, known, known, 1)
-    Moved(z=tensor([[1.],
+    >>> estimate_embeddings(cached, torch.zeros(3, dtype=torch.int64), new, known, known, 1)
+    EmbeddingEstimate(z=tensor([[1.],
             [3.],
             [5.]]), error=tensor([0.]))
     """
@@ -98,7 +98,7 @@ def moved_embeddings(
         unseen = (1 / size.clamp(min=1) - 1 / others.clamp(min=1)).clamp(min=0)
         error = (others / total.clamp(min=1)).square() * unseen * spread
     estimate = centre[y] + slope[y] * (cached - old_centre[y])
-    return Moved(estimate.masked_scatter(known[:, None].expand_as(cached), new), error)
+    return EmbeddingEstimate(estimate.masked_scatter(known[:, None].expand_as(cached), new), error)
 
 
 def _class_means(z: Tensor, y: Tensor, size: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""The loss with its gradient, and greedy removal, as native kernels (``closed_forms.cpp``).
+"""The loss with its gradient, and greedy removal, as native kernels (``gaussian_kernels.cpp``).
 
 They differ from ``posterior`` and ``selection`` in rounding only. On a few hundred numbers PyTorch
 takes longer to be asked for each operation than to do it; here all of them are one call.
@@ -28,20 +28,20 @@ _ARGUMENTS: dict[str, list[Any]] = {
 _FUNCTIONS = {f"{n}_{kind}": a for n, a in _ARGUMENTS.items() for kind in _TYPES.values()}
 
 
-def why_not() -> str | None:
+def unavailable_reason() -> str | None:
     """Why there are no kernels, in a few words; ``None`` if there are."""
     found = _found()
     return found if isinstance(found, str) else None
 
 
-def suits_kernels(z: Tensor) -> bool:
+def is_supported(z: Tensor) -> bool:
     """Whether the kernels are for embeddings like these."""
     return z.is_cpu and z.dtype in _TYPES
 
 
 @functools.cache
 def _found() -> ctypes.CDLL | str:
-    return compiled("gaussian", [Path(__file__).with_name("closed_forms.cpp")], _FUNCTIONS)
+    return compiled("gaussian", [Path(__file__).with_name("gaussian_kernels.cpp")], _FUNCTIONS)
 
 
 def _kernel(name: str, like: Tensor) -> Any:

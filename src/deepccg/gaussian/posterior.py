@@ -44,13 +44,13 @@ def class_posterior(z: Tensor, y: Tensor, n_classes: int) -> Posterior:
     return Posterior(mean=total / count.clamp(min=1)[:, None], count=count)  # Eq. 7
 
 
-def discounted(posterior: Posterior, error: Tensor) -> Posterior:
+def inflate_variance(posterior: Posterior, error: Tensor) -> Posterior:
     """The posterior when its means are known up to a further variance ``error [C]`` per dimension.
 
     N(mean, I/n) blurred by e is N(mean, I/n') with 1/n' = 1/n + e: the mean is worth fewer
     examples. A class without evidence stays without.
 
-    >>> discounted(Posterior(torch.zeros(2, 1), torch.tensor([4.0, 0.0])), torch.full((2,), 0.25))
+    >>> inflate_variance(Posterior(torch.zeros(2, 1), torch.tensor([4.0, 0.0])), torch.full((2,), 0.25))
     Posterior(mean=tensor([[0.],
             [0.]]), count=tensor([2., 0.]))
     """

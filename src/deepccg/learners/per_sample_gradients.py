@@ -12,7 +12,13 @@ from torch.func import functional_call, grad_and_value, vmap
 
 from deepccg.core import InputError
 from deepccg.learners.losses import masked_cross_entropy
-from deepccg.networks import Convolution, GrowingLinear, InstanceNorm, noting_each, suits_kernels
+from deepccg.networks import (
+    Convolution,
+    GrowingLinear,
+    InstanceNorm,
+    collect_per_sample_gradients,
+    is_supported,
+)
 
 Known = nn.Linear | GrowingLinear | nn.Conv2d | nn.GroupNorm | nn.LayerNorm
 
@@ -26,9 +32,9 @@ def is_known(layer: nn.Module) -> bool:
 
 
 def is_noted(layer: nn.Module) -> bool:
-    """Whether native kernels note this layer's gradients in the backward pass (``noting_each``)."""
+    """Whether native kernels note this layer's gradients in the backward pass (``collect_per_sample_gradients``)."""
     if isinstance(layer, Convolution | InstanceNorm):
-        return layer.native and suits_kernels(layer.weight)
+        return layer.native and is_supported(layer.weight)
     return False
 
 
@@ -87,7 +93,7 @@ def _normalised(layer: nn.Module, x: Tensor) -> Tensor:
 _COUPLING = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 
-def per_example_gradients(
+def per_sample_gradients(
     modules: Sequence[nn.Module], x: Tensor, y: Tensor, mask: Tensor
 ) -> tuple[list[Tensor], Tensor]:
     """Gradients of each example's masked cross entropy, all in one pass.
@@ -146,7 +152,7 @@ def _by_layers(
     """
     tap, count = _Tap(), len(y)
     noted: list[Any] = []  # parameters, where ``grad`` takes edges as well
-    with ExitStack() as hooks, torch.enable_grad(), noting_each(count) as found:
+    with ExitStack() as hooks, torch.enable_grad(), collect_per_sample_gradients(count) as found:
         for layer, named in trained.items():
             if is_noted(layer):
                 noted += named.values()

@@ -11,12 +11,12 @@ from deepccg.gaussian import (
     Posterior,
     Variance,
     class_posterior,
-    discounted,
+    estimate_embeddings,
     fitted_scale,
+    inflate_variance,
     kernels,
     leave_one_out_distances,
     log_predictive_density,
-    moved_embeddings,
     squared_distances,
 )
 from deepccg.learners import embedding_cache
@@ -147,7 +147,7 @@ class ClassConditional(ConditionedLearner[ConfigT, Belief]):
     def condition(self, z: Tensor, y: Tensor, scored: Tensor) -> Belief:
         """The posterior over class means (Eq. 7) and the scale."""
         del scored
-        if self.native and kernels.suits_kernels(z) and not z.requires_grad:
+        if self.native and kernels.is_supported(z) and not z.requires_grad:
             posterior, deviation = kernels.centred(z, y, len(self.outputs))
         else:
             posterior, deviation = class_posterior(z, y, len(self.outputs)), None
@@ -156,7 +156,7 @@ class ClassConditional(ConditionedLearner[ConfigT, Belief]):
     def blurred(self, belief: Belief, error: Tensor) -> Belief:
         """Means that are worth fewer examples, in the units of the scaled embedding."""
         variance = error * belief.scale.detach().square() / self.dim
-        return belief._replace(posterior=discounted(belief.posterior, variance))
+        return belief._replace(posterior=inflate_variance(belief.posterior, variance))
 
     def _scale_of(
         self, z: Tensor, y: Tensor, posterior: Posterior, deviation: Tensor | None
@@ -187,7 +187,7 @@ class ClassConditional(ConditionedLearner[ConfigT, Belief]):
         """See ``ConditionedLearner``; natively where only ``z`` wants a gradient."""
         posterior, scale = belief
         constant = not (posterior.mean.requires_grad or scale.requires_grad)
-        if self.native and constant and self.config.absent == "drop" and kernels.suits_kernels(z):
+        if self.native and constant and self.config.absent == "drop" and kernels.is_supported(z):
             return kernels.conditional_marginal_likelihood(
                 z, classes, posterior, scale, mask, self.config.variance
             )
@@ -244,7 +244,7 @@ class ClassConditional(ConditionedLearner[ConfigT, Belief]):
             due |= torch.isin(y, changing)
         chosen = embedding_cache.draw_refresh(y, due, self.config.refresh, self.refreshing)
         fresh, anew = super().embed_step(x, replay, rest[chosen.known], changing)
-        moved = moved_embeddings(old, y, anew.z, *chosen, len(self.outputs))
+        moved = estimate_embeddings(old, y, anew.z, *chosen, len(self.outputs))
         return fresh, Conditioning(moved.z, chosen.known, moved.error)
 
     def note_embeddings(self, z: Embedded) -> dict[str, Tensor]:
@@ -343,7 +343,7 @@ class DeepCCG(ClassConditional[DeepCCGConfig]):
 
         extras = self.note_embeddings(z)
         ready = self.config.selector == "greedy" and self.config.selection_features == "before"
-        natively = z if self.native and ready and kernels.suits_kernels(z.z) else None
+        natively = z if self.native and ready and kernels.is_supported(z.z) else None
         self.selection.reselect(x, y, rows, embeddings, natively, **extras)
 
 

@@ -12,7 +12,7 @@ from deepccg.core import Batch, Config, Diverged, Holdings, State, StateMismatch
 from deepccg.learners.classes import Mask
 from deepccg.learners.heads import HeadLearner
 from deepccg.learners.losses import Reduction
-from deepccg.learners.per_sample_gradients import per_example_gradients, require_separable
+from deepccg.learners.per_sample_gradients import per_sample_gradients, require_separable
 from deepccg.learners.state import Part
 
 
@@ -197,7 +197,7 @@ class EWC(HeadLearner[EWCConfig]):
         scale = 1 / len(y) if self.config.reduction == "mean" else 1.0
         chunks = (torch.split(whole, CHUNK) for whole in (x, y, mask))
         for some in zip(*chunks, strict=True):
-            each, losses = per_example_gradients(self.modules(), *some)
+            each, losses = per_sample_gradients(self.modules(), *some)
             for gradient, of_examples in zip(gradients, each, strict=True):
                 gradient.add_(of_examples.sum(dim=0), alpha=scale)
             loss += scale * losses.sum()

@@ -6,7 +6,7 @@ import torch
 from pydantic import Field, PositiveInt
 from torch import Tensor
 
-from deepccg.learners.per_sample_gradients import per_example_gradients
+from deepccg.learners.per_sample_gradients import per_sample_gradients
 from deepccg.learners.state import Column
 from deepccg.memory.sampling import draw_uniform
 from deepccg.methods.er import ER, ERConfig
@@ -74,9 +74,7 @@ class GSS(ER):
         """Inner products ``[B + n, B + n]`` of the gradients of the batch and of ``drawn``."""
         inputs = torch.cat([x, self.memory.x[drawn]]) if len(drawn) else x
         labels = torch.cat([y, self.memory.y[drawn]])
-        gradients, _ = per_example_gradients(
-            self.modules(), inputs, labels, self.masks(rows, drawn)
-        )
+        gradients, _ = per_sample_gradients(self.modules(), inputs, labels, self.masks(rows, drawn))
         products = torch.zeros(len(labels), len(labels), dtype=self.dtype, device=self.device)
         for gradient in gradients:
             flat = _in_memory_order(gradient).flatten(1)

@@ -2,21 +2,21 @@
 
 from deepccg.networks.build import NetworkConfig, build_network, gains_from_native
 from deepccg.networks.head import GrowingLinear
-from deepccg.networks.kernels import noting_each, suits_kernels
-from deepccg.networks.mlp import MLP, Flat, as_float
+from deepccg.networks.kernels import collect_per_sample_gradients, is_supported
+from deepccg.networks.mlp import MLP, Flatten, as_float
 from deepccg.networks.resnet import Convolution, InstanceNorm, SlimResNet18
 
 __all__ = [
     "MLP",
     "Convolution",
-    "Flat",
+    "Flatten",
     "GrowingLinear",
     "InstanceNorm",
     "NetworkConfig",
     "SlimResNet18",
     "as_float",
     "build_network",
+    "collect_per_sample_gradients",
     "gains_from_native",
-    "noting_each",
-    "suits_kernels",
+    "is_supported",
 ]

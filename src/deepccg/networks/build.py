@@ -10,8 +10,8 @@ from pydantic import Field, PositiveInt
 from torch import nn
 
 from deepccg.core import Config, InputError, derive_seed
-from deepccg.networks.kernels import why_not
-from deepccg.networks.mlp import MLP, Flat
+from deepccg.networks.kernels import unavailable_reason
+from deepccg.networks.mlp import MLP, Flatten
 from deepccg.networks.resnet import SlimResNet18
 
 MOST_PARAMETERS = 10**9
@@ -39,7 +39,7 @@ class NetworkConfig(Config):
     )
 
 
-class Remapped(nn.Module):
+class LinearRemap(nn.Module):
     """An embedding followed by a linear map that starts as the identity."""
 
     def __init__(self, network: nn.Module, dim: int) -> None:
@@ -77,7 +77,7 @@ def build_network(
             f"data is {list(shape)}; use network.kind=mlp, or encoder='mlp'"
         )
     _check_size(config, kind, shape)
-    if native and (missing := why_not()) is not None:
+    if native and (missing := unavailable_reason()) is not None:
         warnings.warn(
             f"{missing}: PyTorch's own operations are used, which are slower and differ in the "
             f"last digits",
@@ -98,7 +98,7 @@ def network_kind(config: NetworkConfig, shape: Sequence[int]) -> str:
 
 def gains_from_native(config: NetworkConfig, shape: Sequence[int]) -> bool:
     """Whether compiled kernels would be used, here and for this network."""
-    return network_kind(config, shape) == "resnet18" and why_not() is None
+    return network_kind(config, shape) == "resnet18" and unavailable_reason() is None
 
 
 def _large(shape: Sequence[int]) -> bool:
@@ -113,10 +113,10 @@ def _built(
     elif kind == "mlp":
         network = MLP(math.prod(shape), config.layers)
     else:
-        network = Flat(math.prod(shape))
+        network = Flatten(math.prod(shape))
     dim = network.dim
     assert isinstance(dim, int)  # noqa: S101  (nn.Module types every attribute as a union)
-    return Remapped(network, dim) if config.remap else network
+    return LinearRemap(network, dim) if config.remap else network
 
 
 def _check_size(config: NetworkConfig, kind: str, shape: Sequence[int]) -> None:

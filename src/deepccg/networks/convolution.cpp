@@ -1,9 +1,9 @@
-// Convolution, and its gradients, of images side by side (lanes.h), with zeros around them.
+// Convolution, and its gradients, of images side by side (simd.h), with zeros around them.
 //
 // Loops are tiled so that about a dozen sums stay in registers. Every sum is taken by one thread
 // and in an order that depends on the sizes alone.
 
-#include "lanes.h"
+#include "simd.h"
 
 #include <algorithm>
 #include <vector>

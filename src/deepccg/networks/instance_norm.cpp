@@ -1,10 +1,10 @@
-// Instance normalisation of images side by side (lanes.h), forward and backward, with what follows
+// Instance normalisation of images side by side (simd.h), forward and backward, with what follows
 // it in a residual block: relu((x - mean) / deviation * weight + bias + residual).
 //
 // A lane is a channel of an image. Sums are taken in blocks of pixels, so that rounding stays
 // small, and a few registers of lanes at a time, so that their pixels stay in the cache.
 
-#include "lanes.h"
+#include "simd.h"
 
 #include <algorithm>
 #include <cmath>

@@ -34,14 +34,14 @@ _FUNCTIONS: dict[str, list[Any]] = {
 }
 
 
-def why_not() -> str | None:
+def unavailable_reason() -> str | None:
     """Why there are no kernels, in a few words; ``None`` if there are."""
     found = _found()
     return found if isinstance(found, str) else None
 
 
 def kernels() -> ctypes.CDLL:
-    """The compiled functions; who asks for them has asked ``why_not`` before."""
+    """The compiled functions; who asks for them has asked ``unavailable_reason`` before."""
     found = _found()
     assert not isinstance(found, str)  # noqa: S101  (see above)
     return found
@@ -49,11 +49,11 @@ def kernels() -> ctypes.CDLL:
 
 @functools.cache
 def _found() -> ctypes.CDLL | str:
-    return compiled("network", _SOURCES, _FUNCTIONS, headers=[_HERE / "lanes.h"])
+    return compiled("network", _SOURCES, _FUNCTIONS, headers=[_HERE / "simd.h"])
 
 
 @dataclass(frozen=True)
-class Noted:
+class PerSampleGradients:
     """Gradients of parameters for each image by itself, by the parameter's ``id``.
 
     Args:
@@ -70,16 +70,16 @@ class Noted:
         self.gradients[key] = gradient if known is None else known + gradient
 
 
-_noted: ContextVar[Noted | None] = ContextVar("noted", default=None)
+_noted: ContextVar[PerSampleGradients | None] = ContextVar("noted", default=None)
 
 
 @contextmanager
-def noting_each(count: int) -> Iterator[dict[int, Tensor]]:
-    """What is computed within it, from ``count`` images, has its parameters' gradients ``Noted``.
+def collect_per_sample_gradients(count: int) -> Iterator[dict[int, Tensor]]:
+    """What is computed within it, from ``count`` images, has its parameters' gradients ``PerSampleGradients``.
 
     They are noted by the backward pass, which gives the parameters themselves none.
     """
-    noted = Noted(count)
+    noted = PerSampleGradients(count)
     token = _noted.set(noted)
     try:
         yield noted.gradients
@@ -87,7 +87,7 @@ def noting_each(count: int) -> Iterator[dict[int, Tensor]]:
         _noted.reset(token)
 
 
-def present_notes() -> Noted | None:
+def present_notes() -> PerSampleGradients | None:
     """Where what is computed now is to be noted."""
     return _noted.get()
 
@@ -96,12 +96,12 @@ LANES = 8
 Shape = ctypes.Array[ctypes.c_int64]  # the integers a kernel wants to know
 
 
-def suits_kernels(x: Tensor) -> bool:
+def is_supported(x: Tensor) -> bool:
     """Whether the kernels are for tensors like this one."""
     return x.dtype == torch.float32 and x.is_cpu and not torch.compiler.is_compiling()
 
 
-def filled_up(x: Tensor) -> Tensor:
+def pad_batch(x: Tensor) -> Tensor:
     """``x [B, ...]`` with blank images added until eight divides their number."""
     blank = -x.shape[0] % LANES
     return torch.cat([x, x.new_zeros(blank, *x.shape[1:])]) if blank else x
@@ -113,7 +113,7 @@ def convolve(x: Tensor, weight: Tensor, stride: int, padding: int) -> Tensor:
     known = x.ndim == 4 and x.shape[1] == weight.shape[1] and x.dtype == weight.dtype
     if not known or min(x.shape[2:]) < smallest:
         raise ValueError(f"images {list(x.shape)} do not fit filters {list(weight.shape)}")
-    y: Tensor = _Convolution.apply(filled_up(x), weight, stride, padding)  # type: ignore[no-untyped-call]  # PyTorch's
+    y: Tensor = _Convolution.apply(pad_batch(x), weight, stride, padding)  # type: ignore[no-untyped-call]  # PyTorch's
     return _first(y, x.shape[0])
 
 
@@ -141,8 +141,8 @@ def instance_norm(
     ):
         raise ValueError(f"images {list(x.shape)} do not fit the norm")
     if residual is not None:
-        residual = filled_up(residual)
-    y: Tensor = _InstanceNorm.apply(filled_up(x), weight, bias, residual, epsilon, relu)  # type: ignore[no-untyped-call]  # PyTorch's
+        residual = pad_batch(residual)
+    y: Tensor = _InstanceNorm.apply(pad_batch(x), weight, bias, residual, epsilon, relu)  # type: ignore[no-untyped-call]  # PyTorch's
     return _first(y, x.shape[0])
 
 
@@ -180,7 +180,7 @@ class _Convolution(torch.autograd.Function):
 
 
 def _weight_gradient(
-    shape: Shape, x: Tensor, gradient: Tensor, weight: Tensor, noted: Noted | None
+    shape: Shape, x: Tensor, gradient: Tensor, weight: Tensor, noted: PerSampleGradients | None
 ) -> Tensor:
     """Summed over the images, like ``weight``; if it is to be noted, ``[count, *weight.shape]``."""
     if noted is None:

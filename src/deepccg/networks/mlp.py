@@ -13,7 +13,7 @@ def as_float(x: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
     return x if x.is_floating_point() else x.to(dtype).sub_(127.5).div_(127.5)
 
 
-class Modeless(nn.Module):
+class ModeFreeModule(nn.Module):
     """A network without parts that depend on the mode: they need not be told of it.
 
     A step changes the mode twice, and to tell eight modules takes a twentieth of a small one.
@@ -25,7 +25,7 @@ class Modeless(nn.Module):
         return self
 
 
-class Flat(Modeless):
+class Flatten(ModeFreeModule):
     """The input itself, flattened: for embeddings computed elsewhere."""
 
     def __init__(self, features: int) -> None:
@@ -37,7 +37,7 @@ class Flat(Modeless):
         return as_float(x).flatten(1)
 
 
-class MLP(Modeless):
+class MLP(ModeFreeModule):
     """Blocks of linear layer, layer normalisation and ReLU.
 
     Layer normalisation pins the embedding's scale, as instance normalisation does for images:

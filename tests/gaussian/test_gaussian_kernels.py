@@ -24,7 +24,9 @@ from deepccg.gaussian import (
 from deepccg.memory import MemoryStore, candidates_of
 from deepccg.methods import METHODS
 
-pytestmark = pytest.mark.skipif(kernels.why_not() is not None, reason=f"{kernels.why_not()}")
+pytestmark = pytest.mark.skipif(
+    kernels.unavailable_reason() is not None, reason=f"{kernels.unavailable_reason()}"
+)
 
 DTYPES = st.sampled_from([torch.float32, torch.float64])
 SIZES = st.integers(1, 40)
@@ -278,7 +280,7 @@ def test_a_stream_is_learned_alike(method, fields, tasks):
 
 
 def test_only_the_processors_two_precisions_suit():
-    assert kernels.suits_kernels(torch.zeros(1, dtype=torch.float32))
-    assert kernels.suits_kernels(torch.zeros(1, dtype=torch.float64))
-    assert not kernels.suits_kernels(torch.zeros(1, dtype=torch.bfloat16))
-    assert not kernels.suits_kernels(torch.zeros(1, device="meta"))
+    assert kernels.is_supported(torch.zeros(1, dtype=torch.float32))
+    assert kernels.is_supported(torch.zeros(1, dtype=torch.float64))
+    assert not kernels.is_supported(torch.zeros(1, dtype=torch.bfloat16))
+    assert not kernels.is_supported(torch.zeros(1, device="meta"))

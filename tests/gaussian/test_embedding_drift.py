@@ -8,9 +8,9 @@ import torch
 from deepccg.gaussian import (
     Posterior,
     class_posterior,
-    discounted,
+    estimate_embeddings,
+    inflate_variance,
     log_predictive_density,
-    moved_embeddings,
     squared_distances,
 )
 
@@ -33,7 +33,7 @@ def estimate(cached, now, sample, census=()):
     known = sampled.clone()
     known[list(census)] = True
     y = torch.zeros(len(cached), dtype=torch.int64)
-    return moved_embeddings(cached, y, now[known], known, sampled, 1)
+    return estimate_embeddings(cached, y, now[known], known, sampled, 1)
 
 
 @pytest.mark.parametrize("census", [(), (1,), (0, 4)], ids=str)
@@ -87,7 +87,7 @@ def two_classes(seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
 def both(cached, now, *samples):
     sampled = torch.zeros(len(Y), dtype=torch.bool)
     sampled[[i for sample in samples for i in sample]] = True
-    return moved_embeddings(cached, Y, now[sampled], sampled, sampled, 6)
+    return estimate_embeddings(cached, Y, now[sampled], sampled, sampled, 6)
 
 
 def samples_of(column: int, s: int):
@@ -131,7 +131,7 @@ def test_stale_caches_are_hardly_worse_than_none():
         key = torch.rand(classes, m, generator=generator)
         sampled = (key.argsort(dim=1).argsort(dim=1) < s).flatten()
         truth = class_posterior(now, y, classes).mean
-        moved = moved_embeddings(cached, y, now[sampled], sampled, sampled, classes)
+        moved = estimate_embeddings(cached, y, now[sampled], sampled, sampled, classes)
         alone = class_posterior(now[sampled], y[sampled], classes).mean
         miss = class_posterior(moved.z, y, classes).mean - truth
         error["moved"] += miss.square().sum(dim=1).mean().item() / 20
@@ -155,7 +155,7 @@ def test_the_gradient_of_an_estimated_mean_is_spread_over_the_sample():
     sampled = torch.tensor([False, True, False, True, False, False])
     new = now[sampled].requires_grad_()
     y = torch.zeros(M, dtype=torch.int64)
-    moved = moved_embeddings(cached, y, new, sampled, sampled, 1)
+    moved = estimate_embeddings(cached, y, new, sampled, sampled, 1)
     class_posterior(moved.z, y, 1).mean.sum().backward()
     torch.testing.assert_close(new.grad, torch.full_like(new, 0.5))
 
@@ -217,7 +217,7 @@ def test_a_mean_of_uncertain_place_widens_the_predictive(error):
     """N(mean, (1 + 1/n + e) I), by the library's counts and by the density written out."""
     cached, _ = population()
     mean, count = cached[:2], torch.tensor([4.0, 9.0], dtype=torch.float64)
-    blurred = discounted(Posterior(mean, count), torch.full_like(count, error))
+    blurred = inflate_variance(Posterior(mean, count), torch.full_like(count, error))
     mask = torch.ones(M, 2, dtype=torch.bool)
     distance = squared_distances(cached, blurred.mean)
     found = log_predictive_density(distance, blurred.count, mask, D, "per-class")

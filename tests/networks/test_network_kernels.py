@@ -12,10 +12,17 @@ from hypothesis import strategies as st
 from torch import nn
 
 from deepccg.networks import NetworkConfig, SlimResNet18, build_network, kernels
-from deepccg.networks.kernels import convolve, instance_norm, noting_each, why_not
+from deepccg.networks.kernels import (
+    collect_per_sample_gradients,
+    convolve,
+    instance_norm,
+    unavailable_reason,
+)
 from deepccg.networks.resnet import BasicBlock, Convolution, InstanceNorm
 
-needs_compiler = pytest.mark.skipif(why_not() is not None, reason=f"{why_not()}")
+needs_compiler = pytest.mark.skipif(
+    unavailable_reason() is not None, reason=f"{unavailable_reason()}"
+)
 
 
 def norms(channels: int, affine: bool, generator: torch.Generator):
@@ -79,7 +86,7 @@ def test_convolutions_and_their_gradients_are_pytorchs(
     assert_near(mine.grad, exact.grad)
     assert_near(mine_weight.grad, exact_weight.grad)
     mine_weight.grad = None
-    with noting_each(count) as noted:
+    with collect_per_sample_gradients(count) as noted:
         y = convolve(mine, mine_weight, stride, kernel // 2)
     y.backward(gradient)
     assert mine_weight.grad is None
@@ -284,7 +291,7 @@ def test_without_a_compiler_one_line_is_said_and_pytorch_is_used():
 @needs_compiler
 def test_what_was_compiled_is_found_by_the_next_process(tmp_path, monkeypatch):
     monkeypatch.setenv("DEEPCCG_CACHE", str(tmp_path))
-    program = "from deepccg.networks.kernels import why_not; assert why_not() is None, why_not()"
+    program = "from deepccg.networks.kernels import unavailable_reason; assert unavailable_reason() is None, unavailable_reason()"
     written = []
     for _ in range(2):
         subprocess.run([sys.executable, "-c", program], check=True)
@@ -301,7 +308,7 @@ def test_a_compiler_that_fails_is_told(tmp_path, monkeypatch):
     monkeypatch.setenv("DEEPCCG_CACHE", str(tmp_path / "cache"))
     kernels._found.cache_clear()
     try:
-        assert why_not() == "broken could not compile the kernels"
+        assert unavailable_reason() == "broken could not compile the kernels"
         assert list((tmp_path / "cache" / "kernels").iterdir()) == []
     finally:
         kernels._found.cache_clear()
