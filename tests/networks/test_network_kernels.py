@@ -291,7 +291,7 @@ def test_without_a_compiler_one_line_is_said_and_pytorch_is_used():
 @needs_compiler
 def test_what_was_compiled_is_found_by_the_next_process(tmp_path, monkeypatch):
     monkeypatch.setenv("DEEPCCG_CACHE", str(tmp_path))
-    program = "from deepccg.networks.kernels import unavailable_reason; assert unavailable_reason() is None, unavailable_reason()"
+    program = "from deepccg.networks import kernels; assert kernels.unavailable_reason() is None"
     written = []
     for _ in range(2):
         subprocess.run([sys.executable, "-c", program], check=True)
@@ -306,9 +306,9 @@ def test_a_compiler_that_fails_is_told(tmp_path, monkeypatch):
     broken.chmod(0o755)
     monkeypatch.setenv("CXX", str(broken))
     monkeypatch.setenv("DEEPCCG_CACHE", str(tmp_path / "cache"))
-    kernels._found.cache_clear()
+    kernels._library.cache_clear()
     try:
         assert unavailable_reason() == "broken could not compile the kernels"
         assert list((tmp_path / "cache" / "kernels").iterdir()) == []
     finally:
-        kernels._found.cache_clear()
+        kernels._library.cache_clear()

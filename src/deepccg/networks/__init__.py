@@ -1,8 +1,8 @@
 """Embeddings: ``x [B, ...] -> z [B, D]``, each with an integer ``dim`` = D."""
 
+from deepccg.networks import kernels
 from deepccg.networks.build import NetworkConfig, build_network, gains_from_native
 from deepccg.networks.head import GrowingLinear
-from deepccg.networks.kernels import collect_per_sample_gradients, is_supported
 from deepccg.networks.mlp import MLP, Flatten, as_float
 from deepccg.networks.resnet import Convolution, InstanceNorm, SlimResNet18
 
@@ -16,7 +16,6 @@ __all__ = [
     "SlimResNet18",
     "as_float",
     "build_network",
-    "collect_per_sample_gradients",
     "gains_from_native",
-    "is_supported",
+    "kernels",
 ]
