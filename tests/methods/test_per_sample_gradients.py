@@ -1,4 +1,4 @@
-"""Per-example gradients against a loop over the examples."""
+"""Per-sample gradients against a loop over the examples."""
 
 import pytest
 import torch
@@ -130,7 +130,7 @@ def test_with_compiled_kernels_in_single_precision(kind, which):
         torch.testing.assert_close(ours.double(), theirs, rtol=1e-3, atol=1e-4 * max(size, 1e-6))
 
 
-def test_nothing_is_left_behind():
+def test_parameters_and_their_grad_stay_as_they_are():
     modules, x, y, mask = problem(MLP(3 * 16 * 16, (7, 5)))
     before = [p.clone() for module in modules for p in module.parameters()]
     gradients, losses = per_sample_gradients(modules, x, y, mask)

@@ -131,12 +131,12 @@ def log_conditional_marginal_likelihood(density: Tensor, y: Tensor) -> tuple[Ten
     """
     known = density > -math.inf
     if bool(known.all()) and density.shape[1] >= 2:  # the open task, once every class is known
-        exists = torch.ones_like(y, dtype=torch.bool)
+        valid = torch.ones_like(y, dtype=torch.bool)
     else:
-        exists = known.gather(1, y[:, None]).squeeze(1) & (known.sum(dim=1) >= 2)
-        if not bool(exists.all()):  # mostly they do, and nothing has to be picked out
-            density, y = density[exists], y[exists]
-    return -F.cross_entropy(density, y, reduction="none"), exists  # Eq. 8
+        valid = known.gather(1, y[:, None]).squeeze(1) & (known.sum(dim=1) >= 2)
+        if not bool(valid.all()):  # mostly all are, and nothing has to be picked out
+            density, y = density[valid], y[valid]
+    return -F.cross_entropy(density, y, reduction="none"), valid  # Eq. 8
 
 
 @torch.no_grad()
