@@ -14,7 +14,7 @@ import subprocess  # runs the compiler, on files of this package
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -31,10 +31,16 @@ _TOLERANCE = 1e-4  # of the self-test: far above rounding, far below a wrong res
 
 _log = logging.getLogger(__name__)
 
-Kernel = Callable[..., None]  # with keywords, and results in tensors that are passed
 # A kernel's name, what it computed, and what it should have computed.
 Check = tuple[str, Sequence[Tensor], Sequence[Tensor]]
 SelfTest = Callable[["KernelLibrary"], Iterable[Check]]
+
+
+class Kernel(Protocol):
+    """A compiled function; its results go into tensors among its arguments."""
+
+    def __call__(self, **arguments: Any) -> None:
+        """Compute, with an argument for each parameter of the C++ declaration, by name."""
 
 
 class Sizes(ctypes.Structure):
@@ -61,9 +67,8 @@ class KernelLibrary(dict[str, Kernel]):
     def __missing__(self, name: str) -> Kernel:
         types = dict(map(self._parameter, self._declaration(f"{name}_signature")))
         prototype = ctypes.CFUNCTYPE(None, *types.values())
-        kernel = prototype((name, self._library), tuple((1, parameter) for parameter in types))
-        self[name] = kernel
-        return kernel
+        self[name] = prototype((name, self._library), tuple((1, own) for own in types))
+        return self[name]
 
     def _parameter(self, declared: str) -> tuple[str, Any]:
         """Name and ``ctypes`` type of a parameter such as ``const float* images``."""
@@ -182,7 +187,7 @@ def _failure(library: KernelLibrary, self_test: SelfTest) -> str | None:
                 for result, right in zip(results, expected, strict=True):
                     if not torch.allclose(result.double(), right.double(), _TOLERANCE, _TOLERANCE):
                         return f"the compiled {name} does not compute what PyTorch computes"
-    except (AttributeError, TypeError, ctypes.ArgumentError) as error:
+    except (AttributeError, KeyError, TypeError, ctypes.ArgumentError) as error:
         return f"the compiled kernels do not have the expected parameters: {error}"
     return None
 
