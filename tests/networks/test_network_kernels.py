@@ -134,7 +134,7 @@ def test_norm_with_residual_and_relu_and_gradients_against_pytorch(
     assert_near(y, expected)
     gradient = laid_out(torch.randn(y.shape, generator=generator) * clear.float(), layout)
     y.backward(gradient)
-    # PyTorch's own norm takes a channels-last gradient of one image for another.
+    # PyTorch's own gradient is wrong for one image if the gradient given is channels-last.
     expected.backward(gradient.double().contiguous())
     if count == 0:
         return
