@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from deepccg import DeepCCG, disjoint, load_dataset
-from deepccg.gaussian import class_posterior, moved_embeddings
+from deepccg.gaussian import class_posterior, estimate_embeddings
 from deepccg.memory import rank_within
 from deepccg.networks import NetworkConfig, build_network
 
@@ -104,7 +104,7 @@ def moved(cached: Tensor, now: Tensor, y: Tensor, sampled: Tensor) -> Tensor:
 
 def sloped(cached: Tensor, now: Tensor, y: Tensor, sampled: Tensor) -> Tensor:
     """The library's estimate."""
-    return moved_embeddings(cached, y, now[sampled], sampled, sampled, CLASSES_PER_TASK).z
+    return estimate_embeddings(cached, y, now[sampled], sampled, sampled, CLASSES_PER_TASK).z
 
 
 def _mean_of(z: Tensor, y: Tensor, sampled: Tensor) -> Tensor:

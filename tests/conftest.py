@@ -32,8 +32,8 @@ def without_compiler(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("CXX", raising=False)
     for kernels in (gaussian_kernels, network_kernels):
-        kernels._found.cache_clear()
+        kernels._library.cache_clear()
     yield
     monkeypatch.undo()
     for kernels in (gaussian_kernels, network_kernels):
-        kernels._found.cache_clear()
+        kernels._library.cache_clear()

@@ -8,7 +8,9 @@ import pytest
 from deepccg import DeepCCGClassifier
 from deepccg.gaussian import kernels
 
-needs_compiler = pytest.mark.skipif(kernels.why_not() is not None, reason=f"{kernels.why_not()}")
+needs_compiler = pytest.mark.skipif(
+    kernels.unavailable_reason() is not None, reason=f"{kernels.unavailable_reason()}"
+)
 
 
 def batches(number: int = 15):

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from deepccg.experiment import resolve, resume, run
-from deepccg.networks.kernels import why_not
+from deepccg.networks.kernels import unavailable_reason
 from deepccg.records import RunDirectory
 from deepccg.streams import Dataset, from_arrays
 
-HERE = "native" if why_not() is None else "torch"
+HERE = "native" if unavailable_reason() is None else "torch"
 QUICK = {"method": "er", "memory": 8, "network.width": 2, "evaluation.every": "end"}
 
 

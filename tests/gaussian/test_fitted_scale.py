@@ -69,25 +69,25 @@ def test_scale_is_equivariant_and_ignores_translation(data, factor, shift):
 
 
 @given(arrays(np.float32, (4, 3), elements=st.floats(-5, 5, width=32)))
-def test_one_example_per_class_tells_no_spread(z):
+def test_one_example_per_class_gives_scale_one(z):
     assert scale_of(z, np.arange(4)) == 1.0
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @given(values=st.data(), copies=st.integers(2, 30))
-def test_coincident_examples_tell_no_spread(values, copies, dtype):
+def test_coincident_examples_give_scale_one(values, copies, dtype):
     """Even where the mean of equal numbers is rounded away from them."""
     width = np.dtype(dtype).itemsize * 8
     points = values.draw(arrays(dtype, (4, 3), elements=st.floats(-1e6, 1e6, width=width)))
     assert scale_of(points.repeat(copies, axis=0), np.arange(4).repeat(copies)) == 1.0
 
 
-def test_no_examples_tell_no_spread():
+def test_no_examples_give_scale_one():
     assert scale_of(torch.zeros(0, 3), torch.zeros(0, dtype=torch.int64)) == 1.0
 
 
 @given(st.floats(1e-6, 1e-3), st.integers(0, 2**31))
-def test_collapsed_classes_do_not_send_the_scale_away(spread, seed):
+def test_collapsed_classes_keep_the_scale_bounded(spread, seed):
     """Examples drawn onto their class means: the whole covariance T bounds the scale."""
     rng = np.random.default_rng(seed)
     y = np.arange(4).repeat(10)

@@ -7,7 +7,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from deepccg.gaussian import Candidates, LassoConfig, lasso_gradient, lasso_selection
+from deepccg.gaussian import Candidates, LassoConfig, lasso_selection
+from deepccg.gaussian.selection import lasso_gradient
 
 
 def eq12(z: Tensor, target: Tensor, weight: Tensor, penalty: float) -> Tensor:

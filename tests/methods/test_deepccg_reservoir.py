@@ -10,7 +10,7 @@ from deepccg.learners.context import Replay
 from deepccg.memory import keep_one_per_class, offer_to_reservoir
 from deepccg.methods import ER, DeepCCG
 from deepccg.methods.deepccg_ablations import DeepCCGReservoir
-from deepccg.networks import Flat
+from deepccg.networks import Flatten
 
 TASKS = (Task(0, (0, 1, 2)), Task(1, (2, 3)), Task(2, (4, 5)), None)
 LABELS = ([0, 1, 2, 1, 0], [3, 2, 3, 2, 2, 3], [5, 4, 5], [1, 3, 0, 5])
@@ -74,7 +74,7 @@ def check_every_example_is_equally_likely(learner_class, runs=80):
     counts = torch.zeros(length)
     for seed in range(runs):
         learner = learner_class(
-            Flat(2), DeepCCGReservoir.Config(replay=0), memory=capacity, seed=seed
+            Flatten(2), DeepCCGReservoir.Config(replay=0), memory=capacity, seed=seed
         )
         for part, labels, task in zip(x.split(4), y.split(4), tasks, strict=True):
             learner.learn(Batch(part, labels, task))

@@ -11,7 +11,7 @@ from deepccg.gaussian import class_posterior, squared_distances
 from deepccg.learners.heads import masked_cross_entropy, reduce_replay
 from deepccg.methods import ER, SGD, DeepCCG
 from deepccg.methods.deepccg_ablations import DeepCCGStandardHead
-from deepccg.networks import Flat
+from deepccg.networks import Flatten
 
 WINDOWS = (Task(0, (0, 1, 2)), Task(1, (1, 2, 3)), Task(2, (4, 5)), None)
 LABELS = ([0, 1, 2, 1], [1, 2, 3, 3, 2], [5, 4], [0, 4, 3])
@@ -163,8 +163,8 @@ def test_other_selections_are_told_apart(world, wrong):
 def test_on_a_fixed_embedding_the_memory_is_deepccgs(world, selector, quota):
     """Slot for slot: the same selection, asked with the same embeddings and the same draws."""
     selection = {"selector": selector, "quota": quota, "lasso_steps": 4, "replay": 0}
-    ours = DeepCCGStandardHead(Flat(5), DeepCCGStandardHead.Config(**selection), memory=9)
-    theirs = DeepCCG(Flat(5), DeepCCG.Config(**selection, embedding_scale=1.0), memory=9)
+    ours = DeepCCGStandardHead(Flatten(5), DeepCCGStandardHead.Config(**selection), memory=9)
+    theirs = DeepCCG(Flatten(5), DeepCCG.Config(**selection, embedding_scale=1.0), memory=9)
     for task, labels in zip(WINDOWS * 4, LABELS * 4, strict=True):
         batch = world.batch(labels, task)
         ours.learn(batch)

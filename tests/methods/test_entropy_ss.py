@@ -11,7 +11,7 @@ import torch
 from deepccg.core import Batch, Task
 from deepccg.methods import ER
 from deepccg.methods.entropy_ss import EntropySS
-from deepccg.networks import Flat
+from deepccg.networks import Flatten
 
 PAIRS = (Task(0, (0, 1)), Task(1, (2, 3)))
 
@@ -52,7 +52,7 @@ def spread(points):
 def check_the_estimate_never_falls(learner_class):
     """One class, one example at a time: the memory after is at least as spread out as before."""
     generator = torch.Generator().manual_seed(0)
-    learner = learner_class(Flat(2), learner_class.Config(lr=1e-9), memory=8)
+    learner = learner_class(Flatten(2), learner_class.Config(lr=1e-9), memory=8)
     estimates = []
     for _ in range(60):
         x = torch.randn(1, 2, generator=generator, dtype=torch.float32)
@@ -96,7 +96,7 @@ def check_equal_examples_are_drawn_from(learner_class):
     points = torch.tensor([[0.0, 0.0], [9.0, 0.0], [0.0, 9.0]])
     left = set()
     for seed in range(12):
-        learner = learner_class(Flat(2), learner_class.Config(lr=1e-9), memory=3, seed=seed)
+        learner = learner_class(Flatten(2), learner_class.Config(lr=1e-9), memory=3, seed=seed)
         learner.learn(Batch(points, torch.zeros(3, dtype=torch.int64), Task(0, (0, 1))))
         learner.learn(Batch(points[1:2], torch.zeros(1, dtype=torch.int64), Task(1, (0, 2))))
         assert sorted(learner.memory.x.tolist()) == sorted(points.tolist())

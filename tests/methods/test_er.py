@@ -8,7 +8,7 @@ from scipy import stats
 
 from deepccg.core import Batch, Task
 from deepccg.methods import ER, SGD
-from deepccg.networks import Flat
+from deepccg.networks import Flatten
 
 WINDOWS = (Task(0, (0, 1, 2)), Task(1, (1, 2, 3)), Task(2, (2, 3, 4)))
 LABELS = ([0, 1, 2, 1], [1, 2, 3, 3, 2], [2, 4, 3])
@@ -103,7 +103,7 @@ def test_every_example_is_stored_with_the_same_probability(capacity, length, siz
     stream = torch.arange(length, dtype=torch.float32)[:, None].expand(-1, 2)
     counts = torch.zeros(length)
     for seed in range(runs):
-        learner = ER(Flat(2), ER.Config(lr=1e-9, replay=0), memory=capacity, seed=seed)
+        learner = ER(Flatten(2), ER.Config(lr=1e-9, replay=0), memory=capacity, seed=seed)
         for x in stream.split(size):
             learner.learn(Batch(x, torch.zeros(len(x), dtype=torch.int64)))
         stored = learner.memory.x[:, 0].long()

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from deepccg.core import Batch, State, StateMismatch, Task
 from deepccg.methods.er import ER
 from deepccg.methods.esmer import ESMER
-from deepccg.networks import Flat, SlimResNet18
+from deepccg.networks import Flatten, SlimResNet18
 
 WINDOWS = (Task(0, (0, 1, 2)), Task(1, (1, 2, 3)), Task(2, (2, 3, 4)))
 LABELS = ([0, 1, 2, 1], [1, 2, 3, 3, 2], [2, 4, 3])
@@ -158,7 +158,7 @@ def test_each_wrong_step_is_told_apart(wrong, world, assert_stepped):
 
 def check_rate(learner_class):
     """Over 10 000 steps the stable network moves in a share r of them."""
-    learner = learner_class(Flat(1), ESMER.Config(ema_rate=0.7), classes=(0,))
+    learner = learner_class(Flatten(1), ESMER.Config(ema_rate=0.7), classes=(0,))
     moved, steps = 0, 10_000
     for step in range(steps):
         before = learner.stable.head.bias.clone()
@@ -185,7 +185,7 @@ def test_equal_networks_stay_equal(world):
 
 
 def check_weights(learner_class):
-    learner = learner_class(Flat(2), ESMER.Config(margin=2.5))
+    learner = learner_class(Flatten(2), ESMER.Config(margin=2.5))
     error = torch.tensor([0.1, 1.0, 2.5, 2.6, 40.0], dtype=torch.float64)
     assert bool(learner.within_margin(error).all())  # no running mean yet
     learner.errors.mean = 1.0
@@ -205,7 +205,7 @@ def test_a_large_loss_counts_like_the_running_mean():
 def check_outlier(learner_class):
     """A huge loss in ten leaves the running mean where the other nine put it."""
     usual = torch.linspace(0.5, 1.5, 9, dtype=torch.float64)
-    calm, struck = learner_class(Flat(2)), learner_class(Flat(2))
+    calm, struck = learner_class(Flatten(2)), learner_class(Flatten(2))
     calm.note(torch.full((9,), usual.mean().item(), dtype=torch.float64))
     struck.note(torch.cat([usual, torch.tensor([1e6], dtype=torch.float64)]))
     assert struck.errors.mean == pytest.approx(calm.errors.mean, rel=1e-12)
@@ -218,7 +218,7 @@ def test_running_mean_ignores_an_outlier():
 
 
 def test_running_mean_takes_a_single_loss():
-    learner = ESMER(Flat(2))
+    learner = ESMER(Flatten(2))
     learner.note(torch.tensor([2.0]))
     assert learner.errors.mean == 1.0  # the first step's decay is one half, the start 0
 

@@ -8,7 +8,7 @@ from torch import nn
 
 from deepccg.core import InputError
 from deepccg.methods.packnet_filters import filter_layers, filters_enabled
-from deepccg.networks import MLP, Flat, NetworkConfig, SlimResNet18, build_network
+from deepccg.networks import MLP, Flatten, NetworkConfig, SlimResNet18, build_network
 
 
 def test_every_layer_of_the_resnet_has_its_norm():
@@ -34,7 +34,7 @@ def test_layers_without_a_norm_and_networks_without_layers():
         (3, False),
         (3, True),
     ]
-    assert filter_layers(Flat(4)) == []
+    assert filter_layers(Flatten(4)) == []
 
 
 def test_what_is_fixed_is_left_alone():

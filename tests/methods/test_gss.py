@@ -9,7 +9,7 @@ from scipy import stats
 
 from deepccg.core import Batch, Task
 from deepccg.methods.gss import GSS
-from deepccg.networks import Flat
+from deepccg.networks import Flatten
 
 WINDOWS = (Task(0, (0, 1, 2)), Task(1, (1, 2, 3)), Task(2, (2, 3, 4)))
 LABELS = ([0, 1, 2, 1], [1, 2, 3, 3, 2], [2, 4, 3])
@@ -114,7 +114,7 @@ def test_wrong_scores_are_noticed(make_world, wrong):
 
 def check_copies_stay_out_and_opposites_enter(learner_class):
     """A copy of a drawn example has the cosine 1; with two classes the other label gives -1."""
-    learner = recorded(learner_class)(Flat(2), learner_class.Config(lr=1e-9), memory=6)
+    learner = recorded(learner_class)(Flatten(2), learner_class.Config(lr=1e-9), memory=6)
     task = Task(0, (0, 1))
     x = torch.tensor([[1.0, 0.1 * i] for i in range(6)])
     learner.learn(Batch(x, torch.zeros(6, dtype=torch.int64), task))
@@ -146,7 +146,7 @@ def test_copies_stay_out_and_opposites_enter():
 
 def check_odds(learner_class):
     """Slot i is taken with probability S_i / sum S times S_i / (S_i + s)."""
-    learner = learner_class(Flat(2), memory=4)
+    learner = learner_class(Flatten(2), memory=4)
     stored, score, trials = torch.tensor([0.5, 0.8, 1.3, 2.0]), torch.tensor([0.7]), 4000
     nothing = torch.zeros(4, dtype=torch.int64)
     learner.memory.append(torch.zeros(4, 2), nothing, nothing, score=stored)
@@ -188,7 +188,7 @@ def test_the_odds_of_replacing():
 def test_the_mean_gradient_of_the_batch(batch, drawn, seed):
     generator = torch.Generator().manual_seed(seed)
     gradients = torch.randn(batch + drawn, 3, generator=generator, dtype=torch.float64)
-    found = GSS(Flat(2)).batch_cosines(gradients @ gradients.T, batch)
+    found = GSS(Flatten(2)).batch_cosines(gradients @ gradients.T, batch)
     mean = gradients[:batch].mean(dim=0)
     expected = [cosine(mean, g) for g in gradients[batch:]]
     np.testing.assert_allclose(found, expected, rtol=1e-9)
@@ -200,7 +200,7 @@ def check_batch_gate(learner_class):
     x = torch.tensor([[1.0, 0.1 * i] for i in range(4)])
     for labels, enters in (([0, 0, 0, 1], False), ([1, 1, 1, 0], True)):
         config = learner_class.Config(lr=1e-9, batch_gate=True)
-        learner = learner_class(Flat(2), config, memory=4)
+        learner = learner_class(Flatten(2), config, memory=4)
         learner.learn(Batch(x, torch.zeros(4, dtype=torch.int64), task))
         learner.learn(Batch(x + 0.05, torch.tensor(labels), task))
         assert (1 in learner.memory.y.tolist()) == enters
@@ -219,7 +219,7 @@ def test_with_the_gate_the_batch_decides():
 
 
 def test_a_gradient_of_zero_is_orthogonal_to_everything():
-    learner = GSS(Flat(2))
+    learner = GSS(Flatten(2))
     products = torch.diag(torch.tensor([0.0, 1.0, 0.0, 4.0]))
     assert learner.scores_of(products, 2).tolist() == [1.0, 1.0]
     assert learner.batch_cosines(torch.zeros(3, 3), 2).tolist() == [0.0]

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 
 from deepccg.core import Batch, State, StateMismatch, Task
 from deepccg.methods.icarl import HerdingSelection, ICaRL
-from deepccg.networks import MLP, Flat
+from deepccg.networks import MLP, Flatten
 
 WINDOWS = (Task(0, (0, 1, 2)), Task(1, (1, 2, 3)), Task(2, (2, 3, 4)))
 LABELS = ([0, 1, 2, 1], [1, 2, 3, 3, 2], [2, 4, 3])
@@ -404,7 +404,7 @@ def test_states_whose_copy_does_not_fit_are_refused(world):
 
 
 def test_fixed_embeddings_are_herded_and_told_apart():
-    learner = ICaRL(Flat(2), memory=4)
+    learner = ICaRL(Flatten(2), memory=4)
     x = torch.tensor([[1.0, 0.1], [2.0, 0.3], [0.1, 1.0], [0.2, 3.0]])
     for task in (Task(0, (0, 1)), Task(1, (0, 1))):
         learner.learn(Batch(x, torch.tensor([0, 0, 1, 1]), task))

@@ -6,7 +6,7 @@ from torch import nn
 
 from deepccg.core import Batch, Config, Diverged, InputError, State, StateMismatch, Task
 from deepccg.methods import ER, METHODS, SGD, DeepCCG
-from deepccg.networks import MLP, Flat
+from deepccg.networks import MLP, Flatten
 
 TASK = Task(0, (0, 1), batches=12)  # PackNet trains all it has in the first half
 
@@ -64,7 +64,7 @@ def test_other_fields_are_loaded_with_a_warning():
 
 @pytest.mark.parametrize("name", METHODS)
 def test_embedding_without_parameters_is_learned_on(name):
-    learner = taught(METHODS[name], Flat(6), count=6)
+    learner = taught(METHODS[name], Flatten(6), count=6)
     assert learner.predict_proba(batches(1)[0].x, TASK).sum().item() == pytest.approx(4)
 
 
@@ -80,7 +80,7 @@ def test_frozen_parameters_stay_and_the_others_learn(name):
 
 def test_scale_is_learned_even_where_the_embedding_is_fixed():
     config = DeepCCG.Config(embedding_scale="learned", initial_scale=0.5)
-    learner = taught(DeepCCG, Flat(6), count=6, config=config)
+    learner = taught(DeepCCG, Flatten(6), count=6, config=config)
     assert learner.log_scale.log.exp().item() != pytest.approx(0.5, abs=1e-4)
 
 
@@ -91,12 +91,12 @@ def test_network_without_a_size_is_refused():
 
 def test_config_of_another_method_is_refused():
     with pytest.raises(InputError, match="ER needs a ERConfig, not a Config"):
-        ER(Flat(3), Config())
+        ER(Flatten(3), Config())
 
 
 def test_negative_memory_is_refused():
     with pytest.raises(InputError, match="0 or more"):
-        ER(Flat(3), memory=-1)
+        ER(Flatten(3), memory=-1)
 
 
 @pytest.mark.parametrize("name", ["sgd", "er"])

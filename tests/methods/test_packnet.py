@@ -13,7 +13,7 @@ from deepccg.learners.heads import TaskHeads
 from deepccg.methods.packnet import PackNet
 from deepccg.methods.packnet_filters import FREE, claimed, filters_enabled
 from deepccg.methods.sgd import SGD
-from deepccg.networks import MLP, Flat, SlimResNet18
+from deepccg.networks import MLP, Flatten, SlimResNet18
 
 BATCHES = 6
 WINDOWS = tuple(Task(t, (t, t + 1, t + 2), BATCHES) for t in range(4))  # classes overlap
@@ -375,7 +375,7 @@ def test_other_masks_and_pooled_batches_are_refused():
 
 
 def test_a_fixed_embedding_has_heads_only():
-    learner = PackNet(Flat(5))
+    learner = PackNet(Flatten(5))
     for batch in stream(mlp):
         learner.learn(batch)
     assert learner.heads.columns(2) == [1, 2, 3]

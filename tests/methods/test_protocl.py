@@ -10,7 +10,7 @@ from torch.distributions import Normal
 from deepccg.core import Task
 from deepccg.methods import DeepCCG
 from deepccg.methods.protocl import ProtoCL
-from deepccg.networks import Flat
+from deepccg.networks import Flatten
 
 WINDOWS = (Task(0, (0, 1, 2)), Task(1, (1, 2, 3)), Task(2, (5, 6)), None)
 LABELS = ([0, 1, 2, 1, 0, 1], [1, 2, 3, 3, 2, 1], [5, 6, 5, 5], [0, 3, 6, 5])
@@ -225,8 +225,8 @@ def test_flat_prior_unit_noise_and_uniform_counts_give_deepccg(world):
 
 def test_coreset_is_a_reservoir_for_each_class(world):
     """Slot for slot that of DeepCCG with the same selector, on an embedding that stays."""
-    ours = ProtoCL(Flat(5), ProtoCL.Config(replay=0, noise="fixed"), memory=9)
-    theirs = DeepCCG(Flat(5), DeepCCG.Config(replay=0, selector="reservoir"), memory=9)
+    ours = ProtoCL(Flatten(5), ProtoCL.Config(replay=0, noise="fixed"), memory=9)
+    theirs = DeepCCG(Flatten(5), DeepCCG.Config(replay=0, selector="reservoir"), memory=9)
     for task, labels in zip(WINDOWS * 4, LABELS * 4, strict=True):
         batch = world.batch(labels, task)
         ours.learn(batch)

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from torch import nn
 
 from deepccg.core import InputError
-from deepccg.networks import MLP, Flat, NetworkConfig, SlimResNet18, build_network
+from deepccg.networks import MLP, Flatten, NetworkConfig, SlimResNet18, build_network
 
 KINDS = [("resnet18", (3, 16, 16)), ("mlp", (1, 8, 8)), ("identity", (5,))]
 
@@ -96,7 +96,7 @@ def test_mlp_is_blocks_of_linear_layer_norm_relu(shape, layers):
 def test_identity_gives_the_input_back():
     x = example((2, 3))
     network = build_network(NetworkConfig(kind="identity"), (2, 3), seed=0)
-    assert isinstance(network, Flat)
+    assert isinstance(network, Flatten)
     assert network.dim == 6
     assert torch.equal(network(x), x.reshape(3, 6))
 

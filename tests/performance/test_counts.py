@@ -16,7 +16,7 @@ from torch import nn
 from deepccg.core import Batch, Learner, Task, make_generator
 from deepccg.methods import METHODS
 from deepccg.networks import MLP, NetworkConfig, build_network
-from deepccg.networks.kernels import why_not
+from deepccg.networks.kernels import unavailable_reason
 
 FEATURES, PER_TASK, PER_CLASS, STEPS = 6, 5, 4, 6
 TASKS = [Task(i, tuple(range(i * PER_TASK, (i + 1) * PER_TASK)), batches=8) for i in range(4)]
@@ -127,7 +127,7 @@ def test_a_full_memory_is_written_in_place(name):
     assert {column: learner.memory[column].data_ptr() for column in columns} == before
 
 
-@pytest.mark.skipif(why_not() is not None, reason=f"{why_not()}")
+@pytest.mark.skipif(unavailable_reason() is not None, reason=f"{unavailable_reason()}")
 def test_no_batch_size_makes_anything_compile_again(monkeypatch):
     network = build_network(NetworkConfig(width=2), (3, 16, 16), 0, native=True)
 

@@ -55,9 +55,11 @@ def random() -> np.random.Generator:
 def most(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> dict[int, int]:
     """How many at most, with compiled kernels and without."""
     with_kernels = request.param == "kernels"
-    if with_kernels and kernels.why_not() is not None:
-        pytest.skip(f"{kernels.why_not()}")
-    monkeypatch.setattr(kernels, "why_not", lambda: None if with_kernels else "not wanted")
+    if with_kernels and kernels.unavailable_reason() is not None:
+        pytest.skip(f"{kernels.unavailable_reason()}")
+    monkeypatch.setattr(
+        kernels, "unavailable_reason", lambda: None if with_kernels else "not wanted"
+    )
     return MOST[request.param]
 
 

@@ -25,7 +25,7 @@ from deepccg.gaussian import (
     swap_selection,
 )
 from deepccg.methods import DeepCCG
-from deepccg.networks import Flat
+from deepccg.networks import Flatten
 
 CLASSES, DIM, EACH = 4, 16, 6
 # How the embeddings lie: all of that size, or one far offset with a spread of one.
@@ -163,7 +163,7 @@ def test_the_selection(kind: str, select: object) -> None:
 def test_the_method_itself(kind: str) -> None:
     """DeepCCG on the embeddings as they are, stored, scaled and asked in single precision."""
     z, y, query = embeddings(kind, 0), labels(), embeddings(kind, 1)
-    learner = DeepCCG(Flat(DIM), memory=len(y), classes=range(CLASSES), seed=0)
+    learner = DeepCCG(Flatten(DIM), memory=len(y), classes=range(CLASSES), seed=0)
     task = Task(0, tuple(range(CLASSES)))
     for start in range(0, len(y), 2 * CLASSES):
         rows = slice(start, start + 2 * CLASSES)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from deepccg.core import SecondRead
 from deepccg.methods import SGD
-from deepccg.networks import Flat
+from deepccg.networks import Flatten
 from deepccg.streams import Cursor, JointStream, Split, build_stream
 
 
@@ -89,7 +89,7 @@ def test_pooled_examples_are_masked_to_their_own_tasks():
     """Rows of the head outside the tasks present get no gradient."""
     stream = online("disjoint", 6, 10)
     joint = JointStream(stream, batch_size=3, seed=1)
-    learner = SGD(Flat(2), classes=stream.classes)
+    learner = SGD(Flatten(2), classes=stream.classes)
     for i in range(5):
         batch = joint[i]
         before = learner.head.weight.detach().clone()

@@ -1,61 +1,164 @@
-"""Where on this machine things are kept that can be made again."""
+"""C++ kernels: compiled when first used, checked, and called by the names of their parameters.
+
+A kernel is declared with ``KERNEL`` of ``kernel.h``, which puts its signature into the library. It
+is written there and nowhere else: ``KernelLibrary`` reads it, so a call cannot mix up arguments.
+"""
 
 import ctypes
+import functools
 import hashlib
 import logging
 import os
 import shutil
 import subprocess  # runs the compiler, on files of this package
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
+import numpy as np
 import torch
+from torch import Tensor
+
+_HEADER = Path(__file__).with_name("kernel.h")
 
 _COMPILERS = ("g++", "c++", "clang++")
 _FLAGS = ("-O3", "-std=c++17", "-shared", "-fPIC", "-fopenmp")
 # One instruction set for all machines that have it, so that they agree in the last digit.
 _VECTORS = {"AVX2": ("-mavx2", "-mfma"), "AVX512": ("-mavx2", "-mfma")}
-_PATIENCE = 120  # seconds
+_TIMEOUT = 120  # seconds
+_TOLERANCE = 1e-4  # of the self-test: far above rounding, far below a wrong result
 
 _log = logging.getLogger(__name__)
 
+# A kernel's name, what it computed, and what it should have computed.
+Check = tuple[str, Sequence[Tensor], Sequence[Tensor]]
+SelfTest = Callable[["KernelLibrary"], Iterable[Check]]
 
-def compiled(
+
+class Kernel(Protocol):
+    """A compiled function; its results go into tensors among its arguments."""
+
+    def __call__(self, **arguments: Any) -> None:
+        """Compute, with an argument for each parameter of the C++ declaration, by name."""
+
+
+class Sizes(ctypes.Structure):
+    """Integers that a kernel takes as one argument, set by name and all of them."""
+
+    def __init__(self, **values: int) -> None:
+        fields = [field[0] for field in self._fields_]
+        if values.keys() != set(fields):
+            raise TypeError(f"{type(self).__name__} has {fields}, got {list(values)}")
+        super().__init__(**values)
+
+
+class KernelLibrary(dict[str, Kernel]):
+    """The kernels of a compiled library by name: ``library["name"](parameter=value, ...)``.
+
+    The parameters are those of the C++ declaration. A pointer takes a CPU tensor or a C-contiguous
+    array of the declared type, or ``None``; everything else is a ``ctypes.ArgumentError``.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._library = ctypes.CDLL(str(path))
+
+    def __missing__(self, name: str) -> Kernel:
+        types = dict(map(self._parameter, self._declaration(f"{name}_signature")))
+        prototype = ctypes.CFUNCTYPE(None, *types.values())
+        self[name] = prototype((name, self._library), tuple((1, own) for own in types))
+        return self[name]
+
+    def _parameter(self, declared: str) -> tuple[str, Any]:
+        """Name and ``ctypes`` type of a parameter such as ``const float* images``."""
+        *_, kind, name = declared.split(" ")
+        if not kind.endswith("*"):
+            return name, _SCALARS[kind]
+        kind = kind.removesuffix("*")
+        return name, _POINTERS.get(kind) or ctypes.POINTER(self.sizes(kind))
+
+    def sizes(self, name: str) -> type[Sizes]:
+        """The struct of this name, declared with ``KERNEL_SIZES``."""
+        return _sizes_type(name, self._declaration(f"{name}_fields"))
+
+    def _declaration(self, function_name: str) -> tuple[str, ...]:
+        """A kernel's parameters or a struct's fields, as the library has them."""
+        function = self._library[function_name]
+        function.restype = ctypes.c_char_p
+        return tuple(function().decode().split(", "))
+
+
+class _Pointer:
+    """A type of argument: the address of the numbers of a tensor or an array."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        self._dtype, self._array_dtype = dtype, torch.empty(0, dtype=dtype).numpy().dtype
+
+    def from_param(self, value: Any) -> ctypes.c_void_p | None:  # called by ctypes
+        if isinstance(value, Tensor):
+            if value.dtype is self._dtype and value.is_cpu:
+                return ctypes.c_void_p(value.data_ptr())
+        elif isinstance(value, np.ndarray):
+            if value.dtype == self._array_dtype and value.flags.c_contiguous:
+                return ctypes.c_void_p(value.__array_interface__["data"][0])
+        elif value is None:
+            return None
+        given = f"{type(value).__name__} of {getattr(value, 'dtype', 'no numbers')}"
+        raise TypeError(f"{self._dtype} on the CPU is needed, not {given}")
+
+
+_POINTERS = {
+    "float": _Pointer(torch.float32),
+    "double": _Pointer(torch.float64),
+    "int64_t": _Pointer(torch.int64),
+    "uint8_t": _Pointer(torch.bool),
+}
+_SCALARS = {
+    "float": ctypes.c_float,
+    "double": ctypes.c_double,
+    "int": ctypes.c_int,
+    "int64_t": ctypes.c_int64,
+}
+
+
+@functools.cache  # one type for one declaration, whichever library it comes from
+def _sizes_type(name: str, fields: tuple[str, ...]) -> type[Sizes]:
+    return type(name, (Sizes,), {"_fields_": [(field, ctypes.c_int64) for field in fields]})
+
+
+def load_kernels(
     name: str,
     sources: Sequence[Path],
-    functions: Mapping[str, list[Any]],
-    headers: Sequence[Path] = (),
-) -> ctypes.CDLL | str:
-    """The compiled functions, or in a few words why there are none.
+    headers: Sequence[Path],
+    self_test: SelfTest,
+) -> KernelLibrary | str:
+    """Return the compiled kernels, or in a few words why they cannot be used.
 
     Args:
-        name: What the library is called.
+        name: Of the library's file.
         sources: The files to compile.
-        functions: The arguments of each function, as ``ctypes`` names them; none returns anything.
-        headers: What the files include of this package.
+        headers: Files of the room that they include.
+        self_test: Calls each kernel on a small problem.
     """
     compiler = next(filter(None, map(shutil.which, [os.environ.get("CXX", ""), *_COMPILERS])), None)
     if compiler is None:
         return "no C++ compiler was found"
     command = [compiler, *_FLAGS, *_VECTORS.get(torch.backends.cpu.get_cpu_capability(), ())]
     try:
-        library = ctypes.CDLL(str(_built(name, command, sources, headers)))
+        library = KernelLibrary(_cached_build(name, command, sources, [_HEADER, *headers]))
     except subprocess.SubprocessError as error:
         _log.debug("%s", getattr(error, "stderr", error))
         return f"{Path(compiler).name} could not compile the kernels"
     except OSError as error:
         return f"the compiled kernels cannot be kept or loaded: {error.strerror or error}"
-    for function_name, arguments in functions.items():
-        function = library[function_name]
-        function.argtypes, function.restype = arguments, None
-        setattr(library, function_name, function)
-    return library
+    return _failure(library, self_test) or library
 
 
-def _built(name: str, command: list[str], sources: Sequence[Path], headers: Sequence[Path]) -> Path:
-    """The library's file, from the cache if it is there."""
+def _cached_build(
+    name: str, command: list[str], sources: Sequence[Path], headers: Sequence[Path]
+) -> Path:
+    """Return the library's file, compiled unless the cache has it."""
     texts = [path.read_bytes() for path in [*headers, *sources]]
     texts.append("\0".join(command).encode())
     digest = hashlib.blake2b(b"\0".join(texts), digest_size=8).hexdigest()
@@ -70,10 +173,23 @@ def _built(name: str, command: list[str], sources: Sequence[Path], headers: Sequ
                 check=True,
                 capture_output=True,
                 text=True,
-                timeout=_PATIENCE,
+                timeout=_TIMEOUT,
             )
             built.replace(library)  # whole or not at all, also with several processes at once
     return library
+
+
+def _failure(library: KernelLibrary, self_test: SelfTest) -> str | None:
+    """Run the self-test; return in a few words what failed, ``None`` if nothing did."""
+    try:
+        with torch.inference_mode(False), torch.enable_grad():  # whatever the caller's mode is
+            for name, results, expected in self_test(library):
+                for result, right in zip(results, expected, strict=True):
+                    if not torch.allclose(result.double(), right.double(), _TOLERANCE, _TOLERANCE):
+                        return f"the compiled {name} does not compute what PyTorch computes"
+    except (AttributeError, KeyError, TypeError, ctypes.ArgumentError) as error:
+        return f"the compiled kernels do not have the expected parameters: {error}"
+    return None
 
 
 def default_cache_dir() -> Path:

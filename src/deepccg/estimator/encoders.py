@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from deepccg.core import InputError, derive_seed
 from deepccg.experiment.config import validated
-from deepccg.networks import Flat, NetworkConfig, as_float, build_network
+from deepccg.networks import Flatten, NetworkConfig, as_float, build_network
 
 EncoderName = Literal["auto", "identity", "mlp", "resnet"]
 
@@ -92,4 +92,4 @@ def build_encoder(
         raise InputError(f"encoder is {encoder!r}: choose {', '.join(_KINDS)}, or give a module")
     config = validated(NetworkConfig, {**fields, "kind": _KINDS[encoder]}, "encoder_params")
     network = build_network(config, shape, seed)
-    return Adapted(network, shape, dtype) if isinstance(network, Flat) else network.to(dtype)
+    return Adapted(network, shape, dtype) if isinstance(network, Flatten) else network.to(dtype)

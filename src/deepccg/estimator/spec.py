@@ -63,7 +63,7 @@ class Plan:
             seed=self.seed,
         )
         if isinstance(learner, DeepCCG):
-            learner.native = kernels.why_not() is None
+            learner.native = kernels.unavailable_reason() is None
         return learner
 
     @property

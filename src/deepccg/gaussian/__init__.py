@@ -5,14 +5,13 @@ Equation numbers are those of Lee & Storkey (AISTATS 2024). Shapes: ``B`` exampl
 """
 
 from deepccg.gaussian import kernels
-from deepccg.gaussian.embedding_drift import Moved, moved_embeddings
+from deepccg.gaussian.embedding_drift import EmbeddingEstimate, estimate_embeddings
 from deepccg.gaussian.posterior import (
     Posterior,
     Variance,
     class_posterior,
-    discounted,
     fitted_scale,
-    kl_divergence,
+    inflate_variance,
     leave_one_out_distances,
     log_conditional_marginal_likelihood,
     log_predictive_density,
@@ -28,7 +27,6 @@ from deepccg.gaussian.selection import (
     Candidates,
     LassoConfig,
     greedy_selection,
-    lasso_gradient,
     lasso_selection,
     selection_objective,
     swap_selection,
@@ -37,25 +35,23 @@ from deepccg.gaussian.selection import (
 
 __all__ = [
     "Candidates",
+    "EmbeddingEstimate",
     "LassoConfig",
-    "Moved",
     "Posterior",
     "Prototypes",
     "Variance",
     "class_posterior",
-    "discounted",
+    "estimate_embeddings",
     "fitted_scale",
     "greedy_selection",
+    "inflate_variance",
     "kernels",
-    "kl_divergence",
-    "lasso_gradient",
     "lasso_selection",
     "leave_one_out_distances",
     "log_class_predictive",
     "log_conditional_marginal_likelihood",
     "log_predictive_density",
     "log_prototype_predictive",
-    "moved_embeddings",
     "selection_objective",
     "squared_distances",
     "swap_selection",

@@ -1,4 +1,4 @@
-"""Where stored embeddings are now, told by embedding a few of them anew.
+"""Estimate the present embeddings of stored examples by re-embedding a few of them.
 
 A class has m stored examples with embeddings c_i from earlier networks. The present z_i are known
 for two groups: a census O of o examples, chosen by anything but their present embeddings, and a
@@ -47,11 +47,11 @@ from torch import Tensor
 
 
 @dataclass(frozen=True)
-class Moved:
+class EmbeddingEstimate:
     """Estimates of present embeddings.
 
     Args:
-        z: ``[M, D]``; where an example was embedded anew, that embedding itself.
+        z: ``[M, D]``; where an example was re-embedded, that embedding itself.
         error: Estimated squared error of each class's mean, ``[C]``, summed over dimensions.
     """
 
@@ -59,28 +59,28 @@ class Moved:
     error: Tensor
 
 
-def moved_embeddings(
+def estimate_embeddings(
     cached: Tensor, y: Tensor, new: Tensor, known: Tensor, sampled: Tensor, n_classes: int
-) -> Moved:
-    """Move each class's cached embeddings as its sample and the slope of the others say.
+) -> EmbeddingEstimate:
+    """Move each class's cached embeddings by its sample, with the slope fitted to the others.
 
-    The spread V is estimated from the samples of all classes together: two or three of one class
-    alone tell little.
+    The spread V is estimated from the samples of all classes together: the two or three of one
+    class alone say little.
 
     Args:
         cached: Embeddings from earlier networks, ``[M, D]``.
         y: Class columns ``[M]``.
         new: Present embeddings of the ``known`` ones, in their order, ``[E, D]``. A gradient
             passes through them to the means.
-        known: Which were embedded anew, census and sample, ``[M]``.
+        known: Which were re-embedded, census and sample, ``[M]``.
         sampled: Which of those are the random sample, ``[M]``. Every class that is not known
             entirely has one.
         n_classes: How many classes there are.
 
     >>> cached, new = torch.tensor([[0.0], [2.0], [4.0]]), torch.tensor([[1.0], [5.0]])
     >>> known = torch.tensor([True, False, True])
-    >>> moved_embeddings(cached, torch.zeros(3, dtype=torch.int64), new, known, known, 1)
-    Moved(z=tensor([[1.],
+    >>> estimate_embeddings(cached, torch.zeros(3, dtype=torch.int64), new, known, known, 1)
+    EmbeddingEstimate(z=tensor([[1.],
             [3.],
             [5.]]), error=tensor([0.]))
     """
@@ -98,7 +98,7 @@ def moved_embeddings(
         unseen = (1 / size.clamp(min=1) - 1 / others.clamp(min=1)).clamp(min=0)
         error = (others / total.clamp(min=1)).square() * unseen * spread
     estimate = centre[y] + slope[y] * (cached - old_centre[y])
-    return Moved(estimate.masked_scatter(known[:, None].expand_as(cached), new), error)
+    return EmbeddingEstimate(estimate.masked_scatter(known[:, None].expand_as(cached), new), error)
 
 
 def _class_means(z: Tensor, y: Tensor, size: Tensor) -> Tensor:
@@ -110,10 +110,10 @@ def _class_means(z: Tensor, y: Tensor, size: Tensor) -> Tensor:
 def _slopes_of_the_others(now: Tensor, before: Tensor, y: Tensor, n_classes: int) -> Tensor:
     """For each class the b in [0, 1] of least sum |now - b before|^2 over all others, ``[C]``.
 
-    1 where the others do not tell: there are none, or one example of each.
+    1 where the others do not determine it: there are none, or one example of each.
     """
     products = torch.stack([(now * before).sum(dim=1), before.square().sum(dim=1)])
     by_class = products.new_zeros(2, n_classes).index_add(1, y, products)
     product, square = by_class.sum(dim=1, keepdim=True) - by_class
-    told = square > 1e-6 * by_class[1].sum()  # more than the rounding of the difference
-    return torch.where(told, product / torch.where(told, square, 1.0), 1.0).clamp(0, 1)
+    determined = square > 1e-6 * by_class[1].sum()  # more than the rounding of the difference
+    return torch.where(determined, product / torch.where(determined, square, 1.0), 1.0).clamp(0, 1)

@@ -1,10 +1,9 @@
-"""The loss with its gradient, and greedy removal, as native kernels (``closed_forms.cpp``).
+"""The loss with its gradient, and greedy removal, as native kernels (``typed_kernels.h``).
 
 They differ from ``posterior`` and ``selection`` in rounding only. On a few hundred numbers PyTorch
-takes longer to be asked for each operation than to do it; here all of them are one call.
+takes longer to dispatch each operation than to compute it; here all of them are one call.
 """
 
-import ctypes
 import functools
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,47 +13,54 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from deepccg.core.compile import compiled
+from deepccg.core.compile import Kernel, KernelLibrary, load_kernels
+from deepccg.gaussian.kernel_self_test import self_test
 from deepccg.gaussian.posterior import Posterior, Variance
 from deepccg.gaussian.selection import FloatArray, IntArray
 
+_HERE = Path(__file__).parent
+_SOURCES, _HEADERS = [_HERE / "gaussian_kernels.cpp"], [_HERE / "typed_kernels.h"]
 _TYPES = {torch.float32: "float32", torch.float64: "float64"}
-_POINTER, _INT = ctypes.c_void_p, ctypes.c_int64
-_ARGUMENTS: dict[str, list[Any]] = {
-    "centre": [_POINTER] * 5 + [_INT] * 3,
-    "likelihood": [_POINTER] * 8 + [ctypes.c_double, ctypes.c_int] + [_INT] * 4,
-    "exchange": [_POINTER] * 10 + [_INT] * 5,
-}
-_FUNCTIONS = {f"{n}_{kind}": a for n, a in _ARGUMENTS.items() for kind in _TYPES.values()}
 
 
-def why_not() -> str | None:
-    """Why there are no kernels, in a few words; ``None`` if there are."""
-    found = _found()
-    return found if isinstance(found, str) else None
+def unavailable_reason() -> str | None:
+    """Why the kernels cannot be used on this machine, in a few words; ``None`` if they can."""
+    library = _library()
+    return library if isinstance(library, str) else None
 
 
-def suits_kernels(z: Tensor) -> bool:
-    """Whether the kernels are for embeddings like these."""
+def is_supported(z: Tensor) -> bool:
+    """Whether the kernels are for embeddings of this type and device."""
     return z.is_cpu and z.dtype in _TYPES
 
 
 @functools.cache
-def _found() -> ctypes.CDLL | str:
-    return compiled("gaussian", [Path(__file__).with_name("closed_forms.cpp")], _FUNCTIONS)
+def _library() -> KernelLibrary | str:
+    return load_kernels("gaussian", _SOURCES, _HEADERS, self_test)
 
 
-def _kernel(name: str, like: Tensor) -> Any:
-    return getattr(_found(), f"{name}_{_TYPES[like.dtype]}")
+def _kernel(name: str, like: Tensor) -> Kernel:
+    """The kernel for tensors of the type of ``like``, for callers that know it is available."""
+    library = _library()
+    assert not isinstance(library, str)  # noqa: S101  (see above)
+    return library[f"{name}_{_TYPES[like.dtype]}"]
 
 
 def centred(z: Tensor, y: Tensor, n_classes: int) -> tuple[Posterior, Tensor]:
-    """``class_posterior``, and how each embedding deviates from its class's mean, ``[M, D]``."""
+    """Return ``class_posterior``, and each embedding minus its class's mean ``[M, D]``."""
     z, y = z.contiguous(), y.contiguous()
     mean, count = z.new_empty(n_classes, z.shape[1]), z.new_empty(n_classes)
     deviation = torch.empty_like(z)
-    pointers = (part.data_ptr() for part in (z, y, mean, count, deviation))
-    _kernel("centre", z)(*pointers, len(z), n_classes, z.shape[1])
+    _kernel("centre", z)(
+        z=z,
+        y=y,
+        mean=mean,
+        count=count,
+        deviation=deviation,
+        rows=len(z),
+        classes=n_classes,
+        dim=z.shape[1],
+    )
     return Posterior(mean, count), deviation
 
 
@@ -72,10 +78,10 @@ def conditional_marginal_likelihood(
         variance: ``shared`` or ``per-class``.
 
     Returns:
-        The terms that exist ``[V]`` and which examples they belong to ``[B]``.
+        The log probabilities of the valid examples ``[V]``, and which examples are valid ``[B]``.
     """
-    terms, exists = _Likelihood.apply(z, y, posterior, float(scale), mask, variance == "shared")  # type: ignore[no-untyped-call]  # PyTorch's
-    return (terms if bool(exists.all()) else terms[exists]), exists
+    log_prob, valid = _Likelihood.apply(z, y, posterior, float(scale), mask, variance == "shared")  # type: ignore[no-untyped-call]  # PyTorch's
+    return (log_prob if bool(valid.all()) else log_prob[valid]), valid
 
 
 class _Likelihood(torch.autograd.Function):
@@ -95,32 +101,43 @@ class _Likelihood(torch.autograd.Function):
         )
         if mask.stride(1) != 1:
             mask = mask.contiguous()
-        terms, exists = z.new_empty(rows), torch.empty(rows, dtype=torch.bool)
+        log_prob, valid = z.new_empty(rows), torch.empty(rows, dtype=torch.bool)
         ctx.gradient = torch.empty_like(z)
-        pointers = (
-            part.data_ptr() for part in (z, mean, count, mask, y, terms, ctx.gradient, exists)
+        _kernel("likelihood", z)(
+            z=z,
+            mean=mean,
+            count=count,
+            mask=mask,
+            y=y,
+            log_prob=log_prob,
+            gradient=ctx.gradient,
+            valid=valid,
+            scale=scale,
+            shared=shared,
+            rows=rows,
+            classes=len(count),
+            dim=dim,
+            mask_stride=mask.stride(0),
         )
-        sizes = rows, len(count), dim, mask.stride(0)
-        _kernel("likelihood", z)(*pointers, scale, shared, *sizes)
-        ctx.mark_non_differentiable(exists)
-        return terms, exists
+        ctx.mark_non_differentiable(valid)
+        return log_prob, valid
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, wanted: Tensor, _exists: Tensor) -> tuple[Tensor | None, ...]:
-        return ctx.gradient * wanted[:, None], None, None, None, None, None
+    def backward(ctx: Any, gradient: Tensor, _valid: Tensor) -> tuple[Tensor | None, ...]:
+        return ctx.gradient * gradient[:, None], None, None, None, None, None
 
 
 class Exchange(NamedTuple):
-    """What a memory gives up, and what it takes of a batch instead, class after class.
+    """What leaves a memory, and what enters it from a batch, class after class.
 
     Args:
-        freed: Slots.
-        entering: Rows of the batch.
+        evicted: Slots.
+        admitted: Rows of the batch.
     """
 
-    freed: IntArray
-    entering: IntArray
+    evicted: IntArray
+    admitted: IntArray
 
 
 def greedy_exchange(
@@ -130,34 +147,44 @@ def greedy_exchange(
     stored: int,
     classes: list[int],
     quota: IntArray,
-    before: FloatArray,
+    seen: FloatArray,
     generator: torch.Generator,
 ) -> Exchange:
-    """``greedy_selection`` among stored examples and a batch, the means to keep included.
+    """``greedy_selection`` among stored examples and a batch, the target means included.
 
     Args:
         z: Embeddings ``[n, D]``.
-        row: Where among them each stored example is, and behind these each of the batch, ``[P]``.
+        row: Where among them each stored example is, followed by each of the batch, ``[P]``.
         y: Their class columns ``[P]``.
         stored: How many of them are in memory.
         classes: The K class columns that are reselected.
         quota: How many may be kept of each, ``[K]``.
-        before: How many examples of each the stored ones stand for; negative: for themselves
+        seen: How many examples of each the stored ones stand for; negative: for themselves
             (``target_weights``), ``[K]``.
         generator: Breaks ties.
     """
     count = np.bincount(y, minlength=classes[-1] + 1)
-    place_of = np.full(len(count), -1)
-    place_of[classes] = np.arange(len(classes))
-    shape = len(classes), int(count[classes].max())
-    key = torch.rand(shape, generator=generator)  # of equals any may leave
-    freed, entering, number = (
-        np.empty(stored, int),
-        np.empty(len(y) - stored, int),
-        np.empty(2, int),
-    )
+    class_index = np.full(len(count), -1, dtype=np.int64)
+    class_index[classes] = np.arange(len(classes))
+    candidates = int(count[classes].max())
+    key = torch.rand((len(classes), candidates), generator=generator)  # of equals any may leave
+    evicted, admitted, n_changed = (np.empty(n, np.int64) for n in (stored, len(y) - stored, 2))
     z = z.contiguous()
-    arrays = (row, y, place_of, quota, before, key.numpy(), freed, entering, number)
-    pointers = (array.__array_interface__["data"][0] for array in arrays)
-    _kernel("exchange", z)(z.data_ptr(), *pointers, len(y), stored, *shape, z.shape[1])
-    return Exchange(freed[: number[0]], entering[: number[1]])
+    _kernel("exchange", z)(
+        z=z,
+        row=row,
+        y=y,
+        class_index=class_index,
+        quota=quota,
+        seen=seen,
+        key=key,
+        evicted=evicted,
+        admitted=admitted,
+        n_changed=n_changed,
+        pool=len(y),
+        stored=stored,
+        classes=len(classes),
+        candidates=candidates,
+        dim=z.shape[1],
+    )
+    return Exchange(evicted[: n_changed[0]], admitted[: n_changed[1]])

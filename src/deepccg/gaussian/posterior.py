@@ -44,13 +44,14 @@ def class_posterior(z: Tensor, y: Tensor, n_classes: int) -> Posterior:
     return Posterior(mean=total / count.clamp(min=1)[:, None], count=count)  # Eq. 7
 
 
-def discounted(posterior: Posterior, error: Tensor) -> Posterior:
+def inflate_variance(posterior: Posterior, error: Tensor) -> Posterior:
     """The posterior when its means are known up to a further variance ``error [C]`` per dimension.
 
-    N(mean, I/n) blurred by e is N(mean, I/n') with 1/n' = 1/n + e: the mean is worth fewer
-    examples. A class without evidence stays without.
+    N(mean, I/n) with the variance e added is N(mean, I/n') with 1/n' = 1/n + e: the mean is worth
+    fewer examples. A class without evidence stays without.
 
-    >>> discounted(Posterior(torch.zeros(2, 1), torch.tensor([4.0, 0.0])), torch.full((2,), 0.25))
+    >>> posterior = Posterior(torch.zeros(2, 1), torch.tensor([4.0, 0.0]))
+    >>> inflate_variance(posterior, torch.full((2,), 0.25))
     Posterior(mean=tensor([[0.],
             [0.]]), count=tensor([2., 0.]))
     """
@@ -130,23 +131,12 @@ def log_conditional_marginal_likelihood(density: Tensor, y: Tensor) -> tuple[Ten
     """
     known = density > -math.inf
     if bool(known.all()) and density.shape[1] >= 2:  # the open task, once every class is known
-        exists = torch.ones_like(y, dtype=torch.bool)
+        valid = torch.ones_like(y, dtype=torch.bool)
     else:
-        exists = known.gather(1, y[:, None]).squeeze(1) & (known.sum(dim=1) >= 2)
-        if not bool(exists.all()):  # mostly they do, and nothing has to be picked out
-            density, y = density[exists], y[exists]
-    return -F.cross_entropy(density, y, reduction="none"), exists  # Eq. 8
-
-
-def kl_divergence(p: Posterior, q: Posterior) -> Tensor:
-    """KL(p_c || q_c) between posteriors over each class's mean, ``[C]``.
-
-    KL(N(a, I/n) || N(b, I/m)) = 1/2 [m |a - b|^2 + D (m/n - 1 - log(m/n))]. For fixed counts it is
-    an affine function of |a - b|^2, which is why Eq. 10 compares means.
-    """
-    ratio = q.count / p.count
-    distance = (p.mean - q.mean).square().sum(dim=1)
-    return 0.5 * (q.count * distance + p.mean.shape[1] * (ratio - 1 - torch.log(ratio)))
+        valid = known.gather(1, y[:, None]).squeeze(1) & (known.sum(dim=1) >= 2)
+        if not bool(valid.all()):  # mostly all are, and nothing has to be picked out
+            density, y = density[valid], y[valid]
+    return -F.cross_entropy(density, y, reduction="none"), valid  # Eq. 8
 
 
 @torch.no_grad()
@@ -164,7 +154,7 @@ def fitted_scale(
     examples that training has drawn onto their class means would otherwise send the scale, and
     with it the next step, out of bounds.
 
-    1 where the spread cannot be told: no class has two examples, or they all coincide.
+    1 where the spread is unknown: no class has two examples, or they all coincide.
 
     Args:
         z: Embeddings ``[M, D]``.

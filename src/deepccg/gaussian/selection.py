@@ -1,8 +1,14 @@
 """Which candidates to store: the subset whose mean is nearest the mean of all data at hand.
 
 Eq. 10 asks, for each class, for the subset M' of the candidates that minimises
-|target - mean(M')|^2. All classes of a batch are treated at once: candidates are padded to
-``[K, N, D]`` with a mask of the real ones.
+|target - mean(M')|^2. That is the KL divergence between posteriors over the class mean,
+
+    KL(N(a, I/n) || N(b, I/m)) = 1/2 [m |a - b|^2 + D (m/n - 1 - log(m/n))],
+
+but for terms that depend on the counts n and m alone. Three selectors: ``greedy_selection`` and
+``swap_selection`` minimise Eq. 10 itself, ``lasso_selection`` descends the relaxation of Eq. 12.
+All classes of a batch are treated at once: candidates are padded to ``[K, N, D]`` with a mask of
+the real ones.
 """
 
 from dataclasses import dataclass
@@ -42,7 +48,7 @@ class Candidates:
 
 
 def target_weights(real: BoolArray, stored: BoolArray, seen: IntArray | None = None) -> FloatArray:
-    """What each example counts in the mean that the memory of its class should keep, ``[K, N]``.
+    """The weight of each example in the mean that the memory of its class should keep, ``[K, N]``.
 
     As printed (``seen=None``) it is the mean of memory and batch together, in which each batch
     weighs n/(m+n) however many examples came before. With ``seen`` = N_c examples before this batch
@@ -81,10 +87,10 @@ def greedy_selection(candidates: Candidates, generator: torch.Generator) -> Tens
     classes, surplus = np.arange(len(real)), real.sum(axis=1) - quota
     # In random order: the first of equals is any of them.
     order = (-torch.rand(real.shape, generator=generator).numpy()).argsort(axis=1)
-    first = classes * real.shape[1]  # of each class, in what is taken by one index
-    taken = first[:, None] + order
-    centred = z.reshape(-1, z.shape[2]).take(taken, axis=0) - target[:, None]
-    padding = ~real.take(taken)
+    first = classes * real.shape[1]  # index of each class's first candidate among all [K * N]
+    flat_order = first[:, None] + order
+    centred = z.reshape(-1, z.shape[2]).take(flat_order, axis=0) - target[:, None]
+    padding = ~real.take(flat_order)
     centred[padding] = 0
     gram = _products(torch.from_numpy(centred)).numpy()  # in as many threads as PyTorch may use
     # n |mean of the rest - target| after removing i is |S - z_i| with S the sum of centred kept z;
@@ -92,13 +98,13 @@ def greedy_selection(candidates: Candidates, generator: torch.Generator) -> Tens
     own = np.einsum("knn->kn", gram)  # a view
     cost = own / 2 - gram.sum(axis=2)
     cost[padding] = np.inf
-    own[...] = np.inf  # what leaves is thereby out of the question
+    own[...] = np.inf  # what has left cannot leave again
     gram = gram.reshape(-1, gram.shape[2])
     leaving = np.empty((surplus.max(initial=0), len(real)), dtype=np.int64)
     for leaves in leaving:
         cost.argmin(axis=1, out=leaves)
         cost += gram.take(first + leaves, axis=0)  # S loses what leaves
-    # A class without surplus went on with the others for nothing.
+    # Removals beyond a class's surplus do not count.
     removal, losing = np.nonzero(np.arange(len(leaving))[:, None] < surplus)
     keep = real.copy()
     keep[losing, order[losing, leaving[removal, losing]]] = False
@@ -106,10 +112,10 @@ def greedy_selection(candidates: Candidates, generator: torch.Generator) -> Tens
 
 
 def swap_selection(candidates: Candidates, generator: torch.Generator) -> Tensor:
-    """The best of several subsets that no swap of a kept and a dropped candidate improves.
+    """Keep the best of several subsets that no swap of a kept and a dropped candidate improves.
 
-    From what greedy removal keeps, from the memory as it is, and from random subsets: a single
-    descent is stopped by the next local minimum, on average several percent above the best subset.
+    The descents start from what greedy removal keeps, from the memory as it is, and from random
+    subsets: a single one ends in a local minimum, on average several percent above the best subset.
     """
     gram = centred_gram(candidates)
     scores = torch.rand(1 + RANDOM_STARTS, *gram.shape[:2], generator=generator).to(gram.device)
@@ -160,7 +166,7 @@ def keep_largest(score: Tensor, real: Tensor, quota: Tensor, generator: torch.Ge
 
 
 def centred_gram(candidates: Candidates) -> Tensor:
-    """Inner products of the candidates, seen from the target; padding gives zeros."""
+    """Inner products of the candidates minus the target, ``[K, N, N]``; padding gives zeros."""
     centred = torch.where(candidates.real[:, :, None], candidates.z - candidates.target[:, None], 0)
     return _products(centred)
 
@@ -177,7 +183,7 @@ def tie_breaker(like: Tensor, generator: torch.Generator) -> Tensor:
 
 @dataclass(frozen=True)
 class LassoConfig:
-    """How the relaxation of Eq. 12 is descended; the paper states none of these."""
+    """Settings of the descent on the relaxation, Eq. 12; the paper states none of these."""
 
     penalty: float = 1e-3
     steps: int = 100

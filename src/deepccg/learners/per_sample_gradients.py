@@ -1,4 +1,8 @@
-"""The gradient of each example by itself."""
+"""Per-sample gradients: of each example's loss in every parameter, from one backward pass.
+
+A network of the usual layers needs the inputs of each layer and the gradients of its outputs; for
+other layers the network of one example is vectorised.
+"""
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -12,23 +16,23 @@ from torch.func import functional_call, grad_and_value, vmap
 
 from deepccg.core import InputError
 from deepccg.learners.heads import masked_cross_entropy
-from deepccg.networks import Convolution, GrowingLinear, InstanceNorm, noting_each, suits_kernels
+from deepccg.networks import Convolution, GrowingLinear, InstanceNorm, kernels
 
-Known = nn.Linear | GrowingLinear | nn.Conv2d | nn.GroupNorm | nn.LayerNorm
+Supported = nn.Linear | GrowingLinear | nn.Conv2d | nn.GroupNorm | nn.LayerNorm
 
 
-def is_known(layer: nn.Module) -> bool:
-    """Whether ``layer_gradients`` knows this layer."""
+def is_supported(layer: nn.Module) -> bool:
+    """Whether ``layer_gradients`` can compute this layer's."""
     if isinstance(layer, nn.Conv2d):
         plain = layer.groups == 1 and layer.dilation == (1, 1)
         return plain and layer.padding_mode == "zeros" and not isinstance(layer.padding, str)
-    return isinstance(layer, Known)
+    return isinstance(layer, Supported)
 
 
-def is_noted(layer: nn.Module) -> bool:
-    """Whether native kernels note this layer's gradients in the backward pass (``noting_each``)."""
+def uses_kernels(layer: nn.Module) -> bool:
+    """Whether native kernels collect this layer's gradients in the backward pass."""
     if isinstance(layer, Convolution | InstanceNorm):
-        return layer.native and suits_kernels(layer.weight)
+        return layer.native and kernels.is_supported(layer.weight)
     return False
 
 
@@ -36,7 +40,7 @@ def layer_gradients(layer: nn.Module, x: Tensor, gradient: Tensor) -> dict[str, 
     """``[B, *shape]`` for each parameter of ``layer``, by name.
 
     Args:
-        layer: One that ``is_known``.
+        layer: One that ``is_supported``.
         x: Its inputs ``[B, ...]``.
         gradient: Of its outputs, ``[B, ...]``.
     """
@@ -63,15 +67,15 @@ def layer_gradients(layer: nn.Module, x: Tensor, gradient: Tensor) -> dict[str, 
 
 
 def _patches(layer: nn.Conv2d, x: Tensor) -> Tensor:
-    """What each output pixel sees, ``[B, P, kernel height * kernel width * channels]``."""
-    assert not isinstance(layer.padding, str)  # noqa: S101  (``is_known``)
+    """The inputs of each output pixel, ``[B, P, kernel height * kernel width * channels]``."""
+    assert not isinstance(layer.padding, str)  # noqa: S101  (``is_supported``)
     above, beside = layer.padding
     height, width = layer.kernel_size
     down, right = layer.stride
-    # Channels last, so that a row of the kernel is one piece of memory.
+    # Channels last, so that a row of the kernel is contiguous.
     padded = F.pad(x.permute(0, 2, 3, 1), (0, 0, beside, beside, above, above)).contiguous()
-    seen = padded.unfold(1, height, down).unfold(2, width, right)  # [B, H, W, I, height, width]
-    return seen.permute(0, 1, 2, 4, 5, 3).flatten(3).flatten(1, 2)
+    patches = padded.unfold(1, height, down).unfold(2, width, right)  # [B, H, W, I, height, width]
+    return patches.permute(0, 1, 2, 4, 5, 3).flatten(3).flatten(1, 2)
 
 
 def _normalised(layer: nn.Module, x: Tensor) -> Tensor:
@@ -80,14 +84,14 @@ def _normalised(layer: nn.Module, x: Tensor) -> Tensor:
         return layer.normalised(x)
     if isinstance(layer, nn.GroupNorm):
         return F.group_norm(x, layer.num_groups, eps=layer.eps)
-    assert isinstance(layer, nn.LayerNorm)  # noqa: S101  (the last of the known layers)
+    assert isinstance(layer, nn.LayerNorm)  # noqa: S101  (the last of those supported)
     return F.layer_norm(x, layer.normalized_shape, eps=layer.eps)
 
 
 _COUPLING = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 
-def per_example_gradients(
+def per_sample_gradients(
     modules: Sequence[nn.Module], x: Tensor, y: Tensor, mask: Tensor
 ) -> tuple[list[Tensor], Tensor]:
     """Gradients of each example's masked cross entropy, all in one pass.
@@ -107,9 +111,9 @@ def per_example_gradients(
     chain = nn.Sequential(*modules).train()
     require_separable(chain)
     trained = {layer: named for layer in chain.modules() if (named := _trained(layer))}
-    if all(map(is_known, trained)):
+    if all(map(is_supported, trained)):
         return _by_layers(chain, trained, x, y, mask)
-    return _by_vectorising(chain, x, y, mask)
+    return _by_vmap(chain, x, y, mask)
 
 
 def _trained(layer: nn.Module) -> dict[str, nn.Parameter]:
@@ -118,8 +122,8 @@ def _trained(layer: nn.Module) -> dict[str, nn.Parameter]:
     return {name: parameter for name, parameter in named if parameter.requires_grad}
 
 
-class _Tap:
-    """A forward hook that notes what a layer gets and where the gradient of its output is."""
+class _Recorder:
+    """A forward hook that records a layer's input and the graph edge of its output's gradient."""
 
     def __init__(self) -> None:
         self.layers: list[nn.Module] = []
@@ -144,20 +148,24 @@ def _by_layers(
 
     Native kernels take that product within the pass.
     """
-    tap, count = _Tap(), len(y)
-    noted: list[Any] = []  # parameters, where ``grad`` takes edges as well
-    with ExitStack() as hooks, torch.enable_grad(), noting_each(count) as found:
+    recorder, count = _Recorder(), len(y)
+    collected: list[Any] = []  # parameters, where ``grad`` takes edges as well
+    with (
+        ExitStack() as hooks,
+        torch.enable_grad(),
+        kernels.collect_per_sample_gradients(count) as found,
+    ):
         for layer, named in trained.items():
-            if is_noted(layer):
-                noted += named.values()
+            if uses_kernels(layer):
+                collected += named.values()
             else:
-                hooks.enter_context(layer.register_forward_hook(tap))
+                hooks.enter_context(layer.register_forward_hook(recorder))
         losses = masked_cross_entropy(chain(x), y, mask)
-    wanted = tap.edges + noted
+    wanted = recorder.edges + collected
     outputs = torch.autograd.grad(losses.sum(), wanted, allow_unused=True) if wanted else ()
-    # Behind those of the tap come the noted ones', which are None.
-    for layer, inputs, gradient in zip(tap.layers, tap.inputs, outputs, strict=False):
-        if gradient is None:  # computed, and not used
+    # After the recorded layers' come those of the collected parameters, which are None.
+    for layer, inputs, gradient in zip(recorder.layers, recorder.inputs, outputs, strict=False):
+        if gradient is None:  # the loss does not depend on it
             continue
         each = layer_gradients(layer, inputs[:count], gradient[:count])
         for name, parameter in trained[layer].items():
@@ -171,9 +179,7 @@ def _by_layers(
     return gradients, losses.detach()
 
 
-def _by_vectorising(
-    chain: nn.Module, x: Tensor, y: Tensor, mask: Tensor
-) -> tuple[list[Tensor], Tensor]:
+def _by_vmap(chain: nn.Module, x: Tensor, y: Tensor, mask: Tensor) -> tuple[list[Tensor], Tensor]:
     """For layers of any kind: the network of one example, vectorised."""
     parameters = dict(chain.named_parameters())
     trained = {name: p.detach() for name, p in parameters.items() if p.requires_grad}

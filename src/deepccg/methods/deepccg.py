@@ -12,13 +12,13 @@ from deepccg.gaussian import (
     Posterior,
     Variance,
     class_posterior,
-    discounted,
+    estimate_embeddings,
     fitted_scale,
+    inflate_variance,
     kernels,
     leave_one_out_distances,
     log_conditional_marginal_likelihood,
     log_predictive_density,
-    moved_embeddings,
     squared_distances,
 )
 from deepccg.learners.base import NetworkLearner
@@ -263,20 +263,20 @@ class DeepCCG(NetworkLearner[DeepCCGConfig]):
         y, (old, age) = self.memory.y[slots], self.cache.read(slots)
         chosen = self.cache.draw(y, age, reselected)
         z, z_known = embed_step(self, x, replay, slots[chosen.known])
-        moved = moved_embeddings(old, y, z_known, *chosen, len(self.class_table))
+        moved = estimate_embeddings(old, y, z_known, *chosen, len(self.class_table))
         return z, Context(slots, moved.z, chosen.known, moved.error)
 
     def condition(self, context: Context) -> GaussianClassifier:
         """The posterior over class means (Eq. 7) and the scale, given stored examples."""
         z, y, classes = context.z, self.memory.y.index_select(0, context.slots), self.class_table
-        if self.native and kernels.suits_kernels(z) and not z.requires_grad:
+        if self.native and kernels.is_supported(z) and not z.requires_grad:
             posterior, deviation = kernels.centred(z, y, len(classes))
         else:
             posterior, deviation = class_posterior(z, y, len(classes)), None
         scale = self._scale(z, y, posterior, deviation)
         if context.error is not None:  # of estimated means: they are worth fewer examples
             variance = context.error * scale.detach().square() / self.dim
-            posterior = discounted(posterior, variance)
+            posterior = inflate_variance(posterior, variance)
         return GaussianClassifier(posterior, scale, self.config.variance)
 
     def _scale(
@@ -312,7 +312,7 @@ class DeepCCG(NetworkLearner[DeepCCGConfig]):
             density = log_predictive_density(distance, count, mask, self.dim, variance)
             return log_conditional_marginal_likelihood(density, labels)
         constant = not (posterior.mean.requires_grad or scale.requires_grad)
-        if self.native and constant and kernels.suits_kernels(z):
+        if self.native and constant and kernels.is_supported(z):
             return kernels.conditional_marginal_likelihood(
                 z, labels, posterior, scale, mask, variance
             )
@@ -339,7 +339,7 @@ class DeepCCG(NetworkLearner[DeepCCGConfig]):
 
         extras = {} if self.cache is None else self.cache.update(z)
         ready = self.config.selector == "greedy" and self.config.selection_features == "before"
-        natively = z if self.native and ready and kernels.suits_kernels(z.z) else None
+        natively = z if self.native and ready and kernels.is_supported(z.z) else None
         self.selection.reselect(x, y, task_idx, embeddings, natively, **extras)
 
     def embed_shaped(self, x: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from deepccg.core import Batch, Diverged, MemoryUsage, State, StateMismatch, Ste
 from deepccg.learners.class_table import Mask
 from deepccg.learners.heads import HeadLearner
 from deepccg.learners.optimiser import OptimiserConfig, Reduction
-from deepccg.learners.per_sample_gradients import per_example_gradients, require_separable
+from deepccg.learners.per_sample_gradients import per_sample_gradients, require_separable
 from deepccg.learners.state import Stateful
 
 
@@ -196,7 +196,7 @@ class EWC(HeadLearner[EWCConfig]):
         scale = 1 / len(y) if self.config.reduction == "mean" else 1.0
         chunks = (torch.split(whole, CHUNK) for whole in (x, y, mask))
         for some in zip(*chunks, strict=True):
-            each, losses = per_example_gradients(self.trainable_modules(), *some)
+            each, losses = per_sample_gradients(self.trainable_modules(), *some)
             for gradient, of_examples in zip(gradients, each, strict=True):
                 gradient.add_(of_examples.sum(dim=0), alpha=scale)
             loss += scale * losses.sum()

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from deepccg.core import Batch, StepInfo
 from deepccg.learners.heads import HeadLearner, ReplayConfig
-from deepccg.learners.per_sample_gradients import per_example_gradients
+from deepccg.learners.per_sample_gradients import per_sample_gradients
 from deepccg.learners.state import Column
 from deepccg.memory import draw_uniform
 
@@ -82,7 +82,7 @@ class GSS(HeadLearner[GSSConfig]):
         """Inner products ``[B + n, B + n]`` of the gradients of the batch and of ``drawn``."""
         inputs, labels = self.replay_inputs(x, drawn), self.replay_labels(y, drawn)
         masks = self.masks(task_idx, drawn)
-        gradients, _ = per_example_gradients(self.trainable_modules(), inputs, labels, masks)
+        gradients, _ = per_sample_gradients(self.trainable_modules(), inputs, labels, masks)
         products = torch.zeros(len(labels), len(labels), dtype=self.dtype, device=self.device)
         for gradient in gradients:
             flat = _in_memory_order(gradient).flatten(1)

@@ -1,4 +1,4 @@
-"""From a configuration and an input shape to a seeded network."""
+"""Build a seeded network from a configuration and an input shape."""
 
 import math
 import warnings
@@ -10,8 +10,8 @@ from pydantic import Field, PositiveInt
 from torch import nn
 
 from deepccg.core import Config, InputError, derive_seed
-from deepccg.networks.kernels import why_not
-from deepccg.networks.mlp import MLP, Flat
+from deepccg.networks.kernels import unavailable_reason
+from deepccg.networks.mlp import MLP, Flatten
 from deepccg.networks.resnet import SlimResNet18
 
 MOST_PARAMETERS = 10**9
@@ -39,7 +39,7 @@ class NetworkConfig(Config):
     )
 
 
-class Remapped(nn.Module):
+class LinearRemap(nn.Module):
     """An embedding followed by a linear map that starts as the identity."""
 
     def __init__(self, network: nn.Module, dim: int) -> None:
@@ -58,7 +58,7 @@ class Remapped(nn.Module):
 def build_network(
     config: NetworkConfig, shape: Sequence[int], seed: int, native: bool = False
 ) -> nn.Module:
-    """A network for inputs of ``shape`` (without the batch axis), initialised from ``seed``.
+    """Build a network for inputs of ``shape`` (without the batch axis), initialised from ``seed``.
 
     The same seed gives every method the same initial weights, and the global generator is left
     as it was.
@@ -77,20 +77,20 @@ def build_network(
             f"data is {list(shape)}; use network.kind=mlp, or encoder='mlp'"
         )
     _check_size(config, kind, shape)
-    if native and (missing := why_not()) is not None:
+    if native and (reason := unavailable_reason()) is not None:
         warnings.warn(
-            f"{missing}: PyTorch's own operations are used, which are slower and differ in the "
+            f"{reason}: PyTorch's own operations are used, which are slower and differ in the "
             f"last digits",
             stacklevel=2,
         )
         native = False
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed(seed, "network"))
-        return _built(config, kind, shape, native)
+        return _build(config, kind, shape, native)
 
 
 def network_kind(config: NetworkConfig, shape: Sequence[int]) -> str:
-    """Which network a configuration means for inputs of ``shape``."""
+    """The kind of network that a configuration selects for inputs of ``shape``."""
     if config.kind != "auto":
         return config.kind
     return "resnet18" if _large(shape) else "mlp"
@@ -98,14 +98,14 @@ def network_kind(config: NetworkConfig, shape: Sequence[int]) -> str:
 
 def gains_from_native(config: NetworkConfig, shape: Sequence[int]) -> bool:
     """Whether compiled kernels would be used, here and for this network."""
-    return network_kind(config, shape) == "resnet18" and why_not() is None
+    return network_kind(config, shape) == "resnet18" and unavailable_reason() is None
 
 
 def _large(shape: Sequence[int]) -> bool:
     return len(shape) == 3 and min(shape[1:]) >= SlimResNet18.SMALLEST_SIDE
 
 
-def _built(
+def _build(
     config: NetworkConfig, kind: str, shape: Sequence[int], native: bool = False
 ) -> nn.Module:
     if kind == "resnet18":
@@ -113,24 +113,24 @@ def _built(
     elif kind == "mlp":
         network = MLP(math.prod(shape), config.layers)
     else:
-        network = Flat(math.prod(shape))
+        network = Flatten(math.prod(shape))
     dim = network.dim
     assert isinstance(dim, int)  # noqa: S101  (nn.Module types every attribute as a union)
-    return Remapped(network, dim) if config.remap else network
+    return LinearRemap(network, dim) if config.remap else network
 
 
 def _check_size(config: NetworkConfig, kind: str, shape: Sequence[int]) -> None:
-    """Refuse a network that no memory holds, before any of it is allocated."""
+    """Reject a network that is too large, before any of it is allocated."""
     try:
         with torch.random.fork_rng(devices=[]), torch.device("meta"):
-            network = _built(config, kind, shape)
+            network = _build(config, kind, shape)
     except (RuntimeError, TypeError, OverflowError):
         count = None
     else:
         count = sum(parameter.numel() for parameter in network.parameters())
     if count is None or count > MOST_PARAMETERS:
-        told = "" if count is None else f" of {count:,} parameters"
+        size = "" if count is None else f" of {count:,} parameters"
         raise InputError(
-            f"a network{told} for inputs {list(shape)} is too large, {MOST_PARAMETERS:,} are "
+            f"a network{size} for inputs {list(shape)} is too large, {MOST_PARAMETERS:,} are "
             f"allowed: lower network.width or network.layers"
         )

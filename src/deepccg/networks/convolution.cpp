@@ -1,54 +1,56 @@
-// Convolution, and its gradients, of images side by side (lanes.h), with zeros around them.
+// Convolution of images that lie batch last (simd.h), with zero padding, and its gradients.
 //
 // Loops are tiled so that about a dozen sums stay in registers. Every sum is taken by one thread
 // and in an order that depends on the sizes alone.
 
-#include "lanes.h"
+#include "../core/kernel.h"
+#include "simd.h"
 
 #include <algorithm>
 #include <vector>
 
+// Pixels and channels (inputs, outputs) of the images and of the results; kernel is its side.
+KERNEL_SIZES(ConvolutionSizes, height, width, inputs, out_height, out_width, outputs, kernel,
+             stride, padding, batch);
+
 namespace {
 
-struct Convolution {
-  int64_t height, width, inputs;           // pixels and channels of the images
-  int64_t out_height, out_width, outputs;  // and of what becomes of them
-  int64_t kernel, stride, padding, batch;
-
+struct Convolution : ConvolutionSizes {
   int64_t taps() const { return kernel * kernel; }
 
-  // What output `at` sees through tap k: the input at this place, which may lie outside.
-  int64_t seen(int64_t at, int64_t k) const { return at * stride + k - padding; }
+  // The input that output `at` reads through tap k; it may lie in the padding.
+  int64_t input_of(int64_t at, int64_t k) const { return at * stride + k - padding; }
 
-  // The output, of `size`, that sees input `at` through tap k; or -1.
-  int64_t seeing(int64_t at, int64_t k, int64_t size) const {
+  // The output, of `size`, that reads input `at` through tap k; or -1.
+  int64_t output_of(int64_t at, int64_t k, int64_t size) const {
     const int64_t back = at + padding - k;
     if (back < 0 || back >= size * stride) return -1;
     return stride == 1 ? back : back % stride == 0 ? back / stride : -1;
   }
 };
 
-// A product that a pixel is the sum of: where its channels and its weights are.
+// One product in the sum of a pixel: where its channels and its weights are.
 struct Term {
   int64_t pixel, tap;
 };
 
-// Sums, over terms and channels, of weights times values: of so many filters and registers.
+// Sums of weights times values over terms and channels, for a tile of filters and registers.
 template <int Filters, int Registers>
-void add_up(const std::vector<Term>& terms, int64_t channels, int64_t batch, const float* values,
-            const float* weights, int64_t by_channel, int64_t by_filter, float* results) {
-  Lanes sum[Filters][Registers];
+void weighted_sums(const std::vector<Term>& terms, int64_t channels, int64_t batch,
+                   const float* values, const float* weights, int64_t channel_stride,
+                   int64_t filter_stride, float* results) {
+  Simd sum[Filters][Registers];
   for (int f = 0; f < Filters; ++f)
-    for (int r = 0; r < Registers; ++r) sum[f][r] = all(0);
+    for (int r = 0; r < Registers; ++r) sum[f][r] = broadcast(0);
   for (const Term& term : terms) {
     const float* value = values + term.pixel * channels * batch;
     const float* weight = weights + term.tap;
-    for (int64_t c = 0; c < channels; ++c, value += batch, weight += by_channel) {
-      Lanes lanes[Registers];
-      for (int r = 0; r < Registers; ++r) lanes[r] = held(load(value + r * kLanes));
+    for (int64_t c = 0; c < channels; ++c, value += batch, weight += channel_stride) {
+      Simd loaded[Registers];
+      for (int r = 0; r < Registers; ++r) loaded[r] = in_register(load(value + r * kLanes));
       for (int f = 0; f < Filters; ++f) {
-        const Lanes factor = all(weight[f * by_filter]);
-        for (int r = 0; r < Registers; ++r) sum[f][r] += factor * lanes[r];
+        const Simd factor = broadcast(weight[f * filter_stride]);
+        for (int r = 0; r < Registers; ++r) sum[f][r] += factor * loaded[r];
       }
     }
   }
@@ -58,20 +60,20 @@ void add_up(const std::vector<Term>& terms, int64_t channels, int64_t batch, con
 
 // All filters of one pixel; weights are strided, so that both directions read them as they are.
 void pixel(const std::vector<Term>& terms, int64_t channels, int64_t filters, int64_t batch,
-           const float* values, const float* weights, int64_t by_channel, int64_t by_filter,
+           const float* values, const float* weights, int64_t channel_stride, int64_t filter_stride,
            float* results) {
-  each_piece<3>(batch / kLanes, [&](auto registers, int64_t r) {
+  for_each_tile<3>(batch / kLanes, [&](auto registers, int64_t r) {
     constexpr int kMost = registers == 1 ? 10 : registers == 2 ? 5 : 4;
-    each_piece<kMost>(filters, [&](auto some, int64_t f) {
-      add_up<some, registers>(terms, channels, batch, values + r * kLanes,
-                              weights + f * by_filter, by_channel, by_filter,
-                              results + f * batch + r * kLanes);
+    for_each_tile<kMost>(filters, [&](auto some, int64_t f) {
+      weighted_sums<some, registers>(terms, channels, batch, values + r * kLanes,
+                                     weights + f * filter_stride, channel_stride, filter_stride,
+                                     results + f * batch + r * kLanes);
     });
   });
 }
 
-// Adds what some rows of outputs give to the gradients of so many outputs' weights for so many
-// inputs; a lane of a sum belongs to an image.
+// Adds the contribution of output rows [begin, end) to the weight gradients of a tile of outputs
+// and inputs; a lane of a sum belongs to an image.
 template <int Outputs, int Inputs, int Registers>
 void correlate(const Convolution& c, const float* image, const float* gradient, int64_t begin,
                int64_t end, float* sums, int64_t step) {
@@ -79,22 +81,23 @@ void correlate(const Convolution& c, const float* image, const float* gradient, 
   for (int64_t ky = 0; ky < c.kernel; ++ky)
     for (int64_t kx = 0; kx < c.kernel; ++kx) {
       int64_t left = 0, right = c.out_width;  // between them the tap is inside the image
-      while (left < right && c.seen(left, kx) < 0) ++left;
-      while (left < right && c.seen(right - 1, kx) >= c.width) --right;
-      Lanes sum[Outputs][Inputs];
+      while (left < right && c.input_of(left, kx) < 0) ++left;
+      while (left < right && c.input_of(right - 1, kx) >= c.width) --right;
+      Simd sum[Outputs][Inputs];
       for (int o = 0; o < Outputs; ++o)
-        for (int i = 0; i < Inputs; ++i) sum[o][i] = all(0);
+        for (int i = 0; i < Inputs; ++i) sum[o][i] = broadcast(0);
       for (int64_t y = begin; y < end; ++y) {
-        const int64_t row = c.seen(y, ky);
+        const int64_t row = c.input_of(y, ky);
         if (row < 0 || row >= c.height) continue;
-        const float* x = image + (row * c.width + c.seen(left, kx)) * pixel;
+        const float* x = image + (row * c.width + c.input_of(left, kx)) * pixel;
         const float* g = gradient + (y * c.out_width + left) * out_pixel;
         for (int64_t at = left; at < right; ++at, x += c.stride * pixel, g += out_pixel)
           for (int r = 0; r < Registers; ++r) {
-            Lanes value[Inputs];
-            for (int i = 0; i < Inputs; ++i) value[i] = held(load(x + i * c.batch + r * kLanes));
+            Simd value[Inputs];
+            for (int i = 0; i < Inputs; ++i)
+              value[i] = in_register(load(x + i * c.batch + r * kLanes));
             for (int o = 0; o < Outputs; ++o) {
-              const Lanes factor = held(load(g + o * c.batch + r * kLanes));
+              const Simd factor = in_register(load(g + o * c.batch + r * kLanes));
               for (int i = 0; i < Inputs; ++i) sum[o][i] += factor * value[i];
             }
           }
@@ -115,9 +118,9 @@ float total(const float* s) {
 
 // images: [height, width, inputs, batch]; weights: [outputs, inputs, kernel, kernel];
 // results: [out_height, out_width, outputs, batch].
-extern "C" void convolve(const Convolution* shape, const float* images, const float* weights,
-                         float* results, int threads) {
-  const Convolution c = *shape;
+KERNEL(convolve, const ConvolutionSizes* sizes, const float* images, const float* weights,
+       float* results, int threads) {
+  const Convolution c{*sizes};
 #pragma omp parallel num_threads(threads)
   {
     std::vector<Term> terms;
@@ -126,7 +129,7 @@ extern "C" void convolve(const Convolution* shape, const float* images, const fl
       terms.clear();
       for (int64_t ky = 0; ky < c.kernel; ++ky)
         for (int64_t kx = 0; kx < c.kernel; ++kx) {
-          const int64_t y = c.seen(at / c.out_width, ky), x = c.seen(at % c.out_width, kx);
+          const int64_t y = c.input_of(at / c.out_width, ky), x = c.input_of(at % c.out_width, kx);
           if (y >= 0 && y < c.height && x >= 0 && x < c.width)
             terms.push_back({y * c.width + x, ky * c.kernel + kx});
         }
@@ -137,9 +140,9 @@ extern "C" void convolve(const Convolution* shape, const float* images, const fl
 }
 
 // The gradient of the images, from that of the results.
-extern "C" void convolve_back(const Convolution* shape, const float* gradient,
-                              const float* weights, float* of_images, int threads) {
-  const Convolution c = *shape;
+KERNEL(convolve_images_gradient, const ConvolutionSizes* sizes, const float* gradient,
+       const float* weights, float* images_gradient, int threads) {
+  const Convolution c{*sizes};
 #pragma omp parallel num_threads(threads)
   {
     std::vector<Term> terms;
@@ -148,39 +151,38 @@ extern "C" void convolve_back(const Convolution* shape, const float* gradient,
       terms.clear();
       for (int64_t ky = 0; ky < c.kernel; ++ky)
         for (int64_t kx = 0; kx < c.kernel; ++kx) {
-          const int64_t y = c.seeing(at / c.width, ky, c.out_height);
-          const int64_t x = c.seeing(at % c.width, kx, c.out_width);
+          const int64_t y = c.output_of(at / c.width, ky, c.out_height);
+          const int64_t x = c.output_of(at % c.width, kx, c.out_width);
           if (y >= 0 && x >= 0) terms.push_back({y * c.out_width + x, ky * c.kernel + kx});
         }
       pixel(terms, c.outputs, c.inputs, c.batch, gradient, weights, c.inputs * c.taps(), c.taps(),
-            of_images + at * c.inputs * c.batch);
+            images_gradient + at * c.inputs * c.batch);
     }
   }
 }
 
-// The gradient of the weights: of the first `each` images by themselves, [each, outputs, inputs,
-// kernel, kernel], or if that is negative the sum over all. A few rows are treated at a time, so
-// that they stay in the cache for all taps.
-extern "C" void convolve_weights(const Convolution* shape, const float* images,
-                                 const float* gradient, float* of_weights, int64_t each,
-                                 int threads) {
+// The gradient of the weights: per sample for the first `samples` images, [samples, outputs,
+// inputs, kernel, kernel], or if that is negative the sum over all. A few rows are treated at a
+// time, so that they stay in the cache for all taps.
+KERNEL(convolve_weights_gradient, const ConvolutionSizes* sizes, const float* images,
+       const float* gradient, float* weights_gradient, int64_t samples, int threads) {
   constexpr int64_t kPixels = 32;
-  const Convolution c = *shape;
-  const int64_t rows = pieces(kPixels, c.out_width), filter = c.inputs * c.taps();
-  const bool summed = each < 0;
+  const Convolution c{*sizes};
+  const int64_t rows = tile_count(kPixels, c.out_width), filter = c.inputs * c.taps();
+  const bool summed = samples < 0;
   const int64_t step = summed ? kLanes : c.batch;
 #pragma omp parallel for num_threads(threads)
-  for (int64_t index = 0; index < pieces(c.outputs, 4); ++index)
-    piece<4>(c.outputs, index, [&](auto outputs, int64_t o) {
+  for (int64_t index = 0; index < tile_count(c.outputs, 4); ++index)
+    for_tile<4>(c.outputs, index, [&](auto outputs, int64_t o) {
       std::vector<float> sums(outputs * filter * step);
       for (int64_t y = 0; y < c.out_height; y += rows)
-        each_piece<3>(c.inputs, [&](auto inputs, int64_t i) {
+        for_each_tile<3>(c.inputs, [&](auto inputs, int64_t i) {
           const int64_t end = std::min(c.out_height, y + rows);
           const float* x = images + i * c.batch;
           const float* g = gradient + o * c.batch;
           float* to = sums.data() + i * c.taps() * step;
           if (summed)
-            each_piece<3>(c.batch / kLanes, [&](auto some, int64_t r) {
+            for_each_tile<3>(c.batch / kLanes, [&](auto some, int64_t r) {
               r *= kLanes;
               correlate<outputs, inputs, some>(c, x + r, g + r, y, end, to, step);
             });
@@ -190,9 +192,9 @@ extern "C" void convolve_weights(const Convolution* shape, const float* images,
         });
       for (int64_t w = 0; w < outputs * filter; ++w) {
         const float* sum = sums.data() + w * step;
-        float* to = of_weights + o * filter + w;
+        float* to = weights_gradient + o * filter + w;
         if (summed) *to = total(sum);
-        for (int64_t image = 0; image < each; ++image)
+        for (int64_t image = 0; image < samples; ++image)
           to[image * c.outputs * filter] = sum[image];
       }
     });

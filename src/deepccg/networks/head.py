@@ -9,7 +9,7 @@ from torch import Tensor, nn
 class GrowingLinear(nn.Module):
     """``[B, D] -> [B, C]``; rows are added as classes appear and never move.
 
-    New rows are drawn as ``nn.Linear`` draws them, from a generator of the caller's.
+    New rows are initialised as in ``nn.Linear``, from the caller's generator.
     """
 
     def __init__(self, dim: int) -> None:
@@ -19,7 +19,7 @@ class GrowingLinear(nn.Module):
         self.bias = nn.Parameter(torch.empty(0))
 
     def grow(self, outputs: int, generator: torch.Generator) -> bool:
-        """Have at least ``outputs`` rows; say whether any were added."""
+        """Grow to at least ``outputs`` rows; return whether any were added."""
         missing = outputs - len(self.bias)
         if missing <= 0:
             return False

@@ -1,17 +1,17 @@
 """Convolution and instance normalisation by native kernels, with gradients.
 
-Images lie side by side in memory, ``[H, W, C, B]`` with B a multiple of eight: processors compute
-with eight numbers at a time, and these are the same place of eight images. To PyTorch they are
-tensors ``[B, C, H, W]`` like any other, with strides of their own.
+The kernels (``convolution.cpp``, ``instance_norm.cpp``) want images batch last in memory,
+``[H, W, C, B]`` with B a multiple of eight: a SIMD register of eight lanes holds the same pixel and
+channel of eight images. To PyTorch they are tensors ``[B, C, H, W]`` like any other, with other
+strides. Gradients of parameters are summed over the batch, or per sample within
+``collect_per_sample_gradients``.
 """
 
-import ctypes
 import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -19,45 +19,45 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from deepccg.core.compile import compiled
+from deepccg.core.compile import KernelLibrary, Sizes, load_kernels
+from deepccg.networks.kernel_self_test import self_test
+
+LANES = 8
 
 _HERE = Path(__file__).parent
 _SOURCES = [_HERE / name for name in ("convolution.cpp", "instance_norm.cpp")]
-
-_POINTER, _INT = ctypes.c_void_p, ctypes.c_int
-_FUNCTIONS: dict[str, list[Any]] = {
-    "convolve": [_POINTER] * 4 + [_INT],
-    "convolve_back": [_POINTER] * 4 + [_INT],
-    "convolve_weights": [_POINTER] * 4 + [ctypes.c_int64, _INT],
-    "instance_norm": [_POINTER] * 7 + [ctypes.c_float] + [_INT] * 2,
-    "instance_norm_back": [_POINTER] * 11 + [_INT],
-}
+_HEADERS = [_HERE / "simd.h"]
 
 
-def why_not() -> str | None:
-    """Why there are no kernels, in a few words; ``None`` if there are."""
-    found = _found()
-    return found if isinstance(found, str) else None
+def unavailable_reason() -> str | None:
+    """Why the kernels cannot be used on this machine, in a few words; ``None`` if they can."""
+    library = _library()
+    return library if isinstance(library, str) else None
 
 
-def kernels() -> ctypes.CDLL:
-    """The compiled functions; who asks for them has asked ``why_not`` before."""
-    found = _found()
-    assert not isinstance(found, str)  # noqa: S101  (see above)
-    return found
+def is_supported(x: Tensor) -> bool:
+    """Whether the kernels are for tensors of this type, device and mode."""
+    return x.dtype == torch.float32 and x.is_cpu and not torch.compiler.is_compiling()
 
 
 @functools.cache
-def _found() -> ctypes.CDLL | str:
-    return compiled("network", _SOURCES, _FUNCTIONS, headers=[_HERE / "lanes.h"])
+def _library() -> KernelLibrary | str:
+    return load_kernels("network", _SOURCES, _HEADERS, self_test)
+
+
+def _kernels() -> KernelLibrary:
+    """The compiled kernels, for callers that know that they are available."""
+    library = _library()
+    assert not isinstance(library, str)  # noqa: S101  (see above)
+    return library
 
 
 @dataclass(frozen=True)
-class Noted:
-    """Gradients of parameters for each image by itself, by the parameter's ``id``.
+class PerSampleGradients:
+    """Gradients of parameters for each image of a batch, by the parameter's ``id``.
 
     Args:
-        count: Images, without those that fill up.
+        count: Images, without those that pad the batch.
         gradients: ``[count, *shape]`` for each parameter.
     """
 
@@ -65,44 +65,30 @@ class Noted:
     gradients: dict[int, Tensor] = field(default_factory=dict)
 
     def add(self, key: int, gradient: Tensor) -> None:
-        """Note one; those of a parameter that is used twice are added."""
+        """Add one; those of a parameter that is used twice are summed."""
         known = self.gradients.get(key)
         self.gradients[key] = gradient if known is None else known + gradient
 
 
-_noted: ContextVar[Noted | None] = ContextVar("noted", default=None)
+_collected: ContextVar[PerSampleGradients | None] = ContextVar("collected", default=None)
 
 
 @contextmanager
-def noting_each(count: int) -> Iterator[dict[int, Tensor]]:
-    """What is computed within it, from ``count`` images, has its parameters' gradients ``Noted``.
+def collect_per_sample_gradients(count: int) -> Iterator[dict[int, Tensor]]:
+    """Collect per-sample gradients of the parameters used within, for a batch of ``count`` images.
 
-    They are noted by the backward pass, which gives the parameters themselves none.
+    The backward pass fills the dictionary and leaves the ``grad`` of these parameters as it is.
     """
-    noted = Noted(count)
-    token = _noted.set(noted)
+    collected = PerSampleGradients(count)
+    token = _collected.set(collected)
     try:
-        yield noted.gradients
+        yield collected.gradients
     finally:
-        _noted.reset(token)
+        _collected.reset(token)
 
 
-def present_notes() -> Noted | None:
-    """Where what is computed now is to be noted."""
-    return _noted.get()
-
-
-LANES = 8
-Shape = ctypes.Array[ctypes.c_int64]  # the integers a kernel wants to know
-
-
-def suits_kernels(x: Tensor) -> bool:
-    """Whether the kernels are for tensors like this one."""
-    return x.dtype == torch.float32 and x.is_cpu and not torch.compiler.is_compiling()
-
-
-def filled_up(x: Tensor) -> Tensor:
-    """``x [B, ...]`` with blank images added until eight divides their number."""
+def pad_batch(x: Tensor) -> Tensor:
+    """``x [B, ...]`` with blank images added until B is a multiple of ``LANES``."""
     blank = -x.shape[0] % LANES
     return torch.cat([x, x.new_zeros(blank, *x.shape[1:])]) if blank else x
 
@@ -113,8 +99,8 @@ def convolve(x: Tensor, weight: Tensor, stride: int, padding: int) -> Tensor:
     known = x.ndim == 4 and x.shape[1] == weight.shape[1] and x.dtype == weight.dtype
     if not known or min(x.shape[2:]) < smallest:
         raise ValueError(f"images {list(x.shape)} do not fit filters {list(weight.shape)}")
-    y: Tensor = _Convolution.apply(filled_up(x), weight, stride, padding)  # type: ignore[no-untyped-call]  # PyTorch's
-    return _first(y, x.shape[0])
+    y: Tensor = _Convolution.apply(pad_batch(x), weight, stride, padding)  # type: ignore[no-untyped-call]  # PyTorch's
+    return _without_padding(y, x.shape[0])
 
 
 def instance_norm(
@@ -125,7 +111,7 @@ def instance_norm(
     residual: Tensor | None = None,
     relu: bool = False,
 ) -> Tensor:
-    """Each channel of each image of ``x [B, C, H, W]`` normalised, with gradient.
+    """Normalise each channel of each image of ``x [B, C, H, W]``, with gradient.
 
     Args:
         x: Images.
@@ -141,59 +127,74 @@ def instance_norm(
     ):
         raise ValueError(f"images {list(x.shape)} do not fit the norm")
     if residual is not None:
-        residual = filled_up(residual)
-    y: Tensor = _InstanceNorm.apply(filled_up(x), weight, bias, residual, epsilon, relu)  # type: ignore[no-untyped-call]  # PyTorch's
-    return _first(y, x.shape[0])
+        residual = pad_batch(residual)
+    y: Tensor = _InstanceNorm.apply(pad_batch(x), weight, bias, residual, epsilon, relu)  # type: ignore[no-untyped-call]  # PyTorch's
+    return _without_padding(y, x.shape[0])
 
 
 class _Convolution(torch.autograd.Function):
-    """``convolve`` of as many images as fill registers."""
+    """``convolve`` of a padded batch."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, stride: int, padding: int) -> Tensor:
-        ctx.noted, ctx.key = present_notes(), id(weight)
-        x, weight = _laid_out(x), weight.contiguous()
+        ctx.collected, ctx.key = _collected.get(), id(weight)
+        x, weight = _batch_last(x), weight.contiguous()
         count, _, *sides = x.shape
         outputs, _, kernel, _ = weight.shape
         height, width = ((side + 2 * padding - kernel) // stride + 1 for side in sides)
         y = x.new_empty(height, width, outputs, count).permute(3, 2, 0, 1)
-        ctx.shape = _geometry(x.shape, y.shape, kernel, stride, padding)
+        ctx.sizes = _convolution_sizes(x.shape, y.shape, kernel, stride, padding)
         ctx.save_for_backward(x, weight)
-        kernels().convolve(ctx.shape, *_addresses(x, weight, y), _threads())
+        _kernels()["convolve"](
+            sizes=ctx.sizes, images=x, weights=weight, results=y, threads=_threads()
+        )
         return y
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
-        gradient = _laid_out(gradient)
-        of_x = of_weight = None
+        gradient = _batch_last(gradient)
+        x_gradient = weight_gradient = None
         if ctx.needs_input_grad[0]:
-            of_x = torch.empty_like(x)
-            kernels().convolve_back(ctx.shape, *_addresses(gradient, weight, of_x), _threads())
+            x_gradient = torch.empty_like(x)
+            _kernels()["convolve_images_gradient"](
+                sizes=ctx.sizes,
+                gradient=gradient,
+                weights=weight,
+                images_gradient=x_gradient,
+                threads=_threads(),
+            )
         if ctx.needs_input_grad[1]:
-            of_weight = _weight_gradient(ctx.shape, x, gradient, weight, ctx.noted)
-            if ctx.noted is not None:
-                ctx.noted.add(ctx.key, of_weight)
-                of_weight = None
-        return of_x, of_weight, None, None
+            weight_gradient = _weight_gradient(ctx.sizes, x, gradient, weight, ctx.collected)
+            if ctx.collected is not None:
+                ctx.collected.add(ctx.key, weight_gradient)
+                weight_gradient = None
+        return x_gradient, weight_gradient, None, None
 
 
 def _weight_gradient(
-    shape: Shape, x: Tensor, gradient: Tensor, weight: Tensor, noted: Noted | None
+    sizes: Sizes, x: Tensor, gradient: Tensor, weight: Tensor, collected: PerSampleGradients | None
 ) -> Tensor:
-    """Summed over the images, like ``weight``; if it is to be noted, ``[count, *weight.shape]``."""
-    if noted is None:
-        found, each = torch.empty_like(weight), -1
+    """Summed over the images, like ``weight``; per sample if collected, ``[count, O, I, K, K]``."""
+    if collected is None:
+        result, samples = torch.empty_like(weight), -1
     else:
-        each = min(noted.count, x.shape[0])
-        found = weight.new_empty(each, *weight.shape)
-    kernels().convolve_weights(shape, *_addresses(x, gradient, found), each, _threads())
-    return found
+        samples = min(collected.count, x.shape[0])
+        result = weight.new_empty(samples, *weight.shape)
+    _kernels()["convolve_weights_gradient"](
+        sizes=sizes,
+        images=x,
+        gradient=gradient,
+        weights_gradient=result,
+        samples=samples,
+        threads=_threads(),
+    )
+    return result
 
 
 class _InstanceNorm(torch.autograd.Function):
-    """``instance_norm`` of as many images as fill registers."""
+    """``instance_norm`` of a padded batch."""
 
     @staticmethod
     def forward(
@@ -205,62 +206,87 @@ class _InstanceNorm(torch.autograd.Function):
         epsilon: float,
         relu: bool,
     ) -> Tensor:
-        ctx.noted, ctx.keys = present_notes(), (id(weight), id(bias))
-        x, residual = _laid_out(x), None if residual is None else _laid_out(residual)
+        ctx.collected, ctx.keys = _collected.get(), (id(weight), id(bias))
+        x, residual = _batch_last(x), None if residual is None else _batch_last(residual)
         y, moments = torch.empty_like(x), x.new_empty(2, x.shape[1], x.shape[0])
         ctx.save_for_backward(x, y if relu else None, weight, moments)
-        places = _addresses(x, weight, bias, residual, y, moments)
-        kernels().instance_norm(_pixels(x.shape), *places, epsilon, relu, _threads())
+        _kernels()["instance_norm"](
+            sizes=_norm_sizes(x.shape),
+            x=x,
+            weight=weight,
+            bias=bias,
+            residual=residual,
+            y=y,
+            moments=moments,
+            epsilon=epsilon,
+            relu=relu,
+            threads=_threads(),
+        )
         return y
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         x, y, weight, moments = ctx.saved_tensors
-        of_x, of_each = torch.empty_like(x), torch.empty_like(moments)
-        of_weight = of_bias = of_residual = None
-        if weight is not None and ctx.noted is None:
-            of_weight, of_bias = torch.empty_like(weight), torch.empty_like(weight)
+        x_gradient, sample_gradients = torch.empty_like(x), torch.empty_like(moments)
+        weight_gradient = bias_gradient = residual_gradient = None
+        if weight is not None and ctx.collected is None:
+            weight_gradient, bias_gradient = torch.empty_like(weight), torch.empty_like(weight)
         if ctx.needs_input_grad[3]:
-            of_residual = torch.empty_like(x)
-        gradient = _laid_out(gradient)
-        given = _addresses(gradient, x, y, weight, moments)
-        places = _addresses(of_x, of_residual, of_each, of_weight, of_bias)
-        kernels().instance_norm_back(_pixels(x.shape), *given, *places, _threads())
-        if weight is not None and ctx.noted is not None:
-            for key, of_images in zip(ctx.keys, of_each, strict=True):
-                ctx.noted.add(key, of_images.T[: ctx.noted.count])
-        return of_x, of_weight, of_bias, of_residual, None, None
+            residual_gradient = torch.empty_like(x)
+        _kernels()["instance_norm_gradient"](
+            sizes=_norm_sizes(x.shape),
+            gradient=_batch_last(gradient),
+            x=x,
+            y=y,
+            weight=weight,
+            moments=moments,
+            x_gradient=x_gradient,
+            residual_gradient=residual_gradient,
+            sample_gradients=sample_gradients,
+            weight_gradient=weight_gradient,
+            bias_gradient=bias_gradient,
+            threads=_threads(),
+        )
+        if weight is not None and ctx.collected is not None:
+            for key, of_images in zip(ctx.keys, sample_gradients, strict=True):
+                ctx.collected.add(key, of_images.T[: ctx.collected.count])
+        return x_gradient, weight_gradient, bias_gradient, residual_gradient, None, None
 
 
-def _laid_out(x: Tensor) -> Tensor:
-    """In memory as ``[H, W, C, B]``."""
+def _batch_last(x: Tensor) -> Tensor:
+    """``x [B, C, H, W]``, in memory as ``[H, W, C, B]``."""
     count, channels, _, width = x.shape
     if x.stride() == (1, count, width * channels * count, channels * count):
         return x
     return x.permute(2, 3, 1, 0).contiguous().permute(3, 2, 0, 1)
 
 
-def _first(y: Tensor, count: int) -> Tensor:
+def _without_padding(y: Tensor, count: int) -> Tensor:
     return y if y.shape[0] == count else y[:count]
 
 
-@lru_cache(maxsize=1024)
-def _geometry(x: torch.Size, y: torch.Size, kernel: int, stride: int, padding: int) -> Shape:
-    return _integers(*x[2:], x[1], *y[2:], y[1], kernel, stride, padding, x[0])
+@functools.lru_cache(maxsize=1024)
+def _convolution_sizes(
+    x: torch.Size, y: torch.Size, kernel: int, stride: int, padding: int
+) -> Sizes:
+    return _kernels().sizes("ConvolutionSizes")(
+        height=x[2],
+        width=x[3],
+        inputs=x[1],
+        out_height=y[2],
+        out_width=y[3],
+        outputs=y[1],
+        kernel=kernel,
+        stride=stride,
+        padding=padding,
+        batch=x[0],
+    )
 
 
-@lru_cache(maxsize=1024)
-def _pixels(x: torch.Size) -> Shape:
-    return _integers(x[2] * x[3], x[1], x[0])
-
-
-def _integers(*values: int) -> Shape:
-    return (ctypes.c_int64 * len(values))(*values)
-
-
-def _addresses(*tensors: Tensor | None) -> list[int | None]:
-    return [None if tensor is None else tensor.data_ptr() for tensor in tensors]
+@functools.lru_cache(maxsize=1024)
+def _norm_sizes(x: torch.Size) -> Sizes:
+    return _kernels().sizes("NormSizes")(pixels=x[2] * x[3], channels=x[1], batch=x[0])
 
 
 def _threads() -> int:

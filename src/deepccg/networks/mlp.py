@@ -1,4 +1,7 @@
-"""Embeddings for vectors and very small images."""
+"""Networks for vectors and very small images: an MLP, and the identity.
+
+With them what every network shares: inputs as floats, and a cheap change of mode.
+"""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -9,23 +12,24 @@ from torch import Tensor, nn
 
 
 def as_float(x: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Bytes become floats in [-1, 1]; floats stay as they are."""
+    """Scale bytes to floats in [-1, 1]; return floats as they are."""
     return x if x.is_floating_point() else x.to(dtype).sub_(127.5).div_(127.5)
 
 
-class Modeless(nn.Module):
-    """A network without parts that depend on the mode: they need not be told of it.
+class ModeFreeModule(nn.Module):
+    """A network whose modules behave alike in training and evaluation mode.
 
-    A step changes the mode twice, and to tell eight modules takes a twentieth of a small one.
+    Setting the mode is not passed on to them: a step sets it twice, and doing so for eight modules
+    takes a twentieth of a small step.
     """
 
     def train(self, mode: bool = True) -> Self:
-        """As ``nn.Module.train``, for this module alone."""
+        """Set the mode of this module alone."""
         self.training = mode
         return self
 
 
-class Flat(Modeless):
+class Flatten(ModeFreeModule):
     """The input itself, flattened: for embeddings computed elsewhere."""
 
     def __init__(self, features: int) -> None:
@@ -37,7 +41,7 @@ class Flat(Modeless):
         return as_float(x).flatten(1)
 
 
-class MLP(Modeless):
+class MLP(ModeFreeModule):
     """Blocks of linear layer, layer normalisation and ReLU.
 
     Layer normalisation pins the embedding's scale, as instance normalisation does for images:

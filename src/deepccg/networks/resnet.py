@@ -5,8 +5,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from deepccg.core import InputError
-from deepccg.networks.kernels import convolve, filled_up, instance_norm, suits_kernels
-from deepccg.networks.mlp import Modeless, as_float
+from deepccg.networks.kernels import convolve, instance_norm, is_supported, pad_batch
+from deepccg.networks.mlp import ModeFreeModule, as_float
 
 
 class Convolution(nn.Conv2d):
@@ -16,8 +16,8 @@ class Convolution(nn.Conv2d):
         inputs: Channels of the images.
         outputs: Channels of the result.
         kernel: Pixels of a side of the kernel, an odd number.
-        stride: Every so manyth pixel of a row and of a column is computed.
-        native: Use the kernels of ``deepccg.networks.kernels`` where they suit.
+        stride: Between the pixels that are computed.
+        native: Use the kernels of ``deepccg.networks.kernels`` where they are supported.
     """
 
     def __init__(
@@ -28,7 +28,7 @@ class Convolution(nn.Conv2d):
 
     def forward(self, x: Tensor) -> Tensor:
         """``[B, I, H, W] -> [B, O, H/stride, W/stride]``."""
-        if self.native and suits_kernels(x):
+        if self.native and is_supported(x):
             return convolve(x, self.weight, self.stride[0], self.kernel_size[0] // 2)
         return super().forward(x)
 
@@ -44,7 +44,7 @@ class InstanceNorm(nn.GroupNorm):
     Args:
         channels: Channels, each normalised by itself.
         affine: Whether there is a learned scale and shift.
-        native: Use the kernels of ``deepccg.networks.kernels`` where they suit.
+        native: Use the kernels of ``deepccg.networks.kernels`` where they are supported.
     """
 
     def __init__(self, channels: int, affine: bool = True, native: bool = False) -> None:
@@ -60,16 +60,16 @@ class InstanceNorm(nn.GroupNorm):
         return self._normalise(x, None, None)
 
     def activated(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
-        """``relu(forward(x) + residual)``, in one pass unless a hook wants to see ``forward``."""
-        watched = self._forward_hooks or self._forward_pre_hooks
-        if self.native and suits_kernels(x) and not watched:
+        """``relu(forward(x) + residual)``, in one pass unless ``forward`` has a hook."""
+        has_hooks = self._forward_hooks or self._forward_pre_hooks
+        if self.native and is_supported(x) and not has_hooks:
             return instance_norm(x, self.weight, self.bias, self.eps, residual, relu=True)
         # In place: a norm's gradient needs its input, never its output.
         y: Tensor = self(x)
         return F.relu_(y if residual is None else y.add_(residual))
 
     def _normalise(self, x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
-        if self.native and suits_kernels(x):
+        if self.native and is_supported(x):
             return instance_norm(x, weight, bias, self.eps)
         return F.group_norm(x, self.num_groups, weight, bias, self.eps)
 
@@ -113,7 +113,7 @@ class BasicBlock(nn.Module):
         return self.norm2.activated(self.conv2(hidden), self.shortcut(x))
 
 
-class SlimResNet18(Modeless):
+class SlimResNet18(ModeFreeModule):
     """ResNet18 for small images: 3x3 stem, four stages of two blocks, global average pooling.
 
     With ``width=10`` it has six times fewer filters than ResNet18 and embeds into 80 dimensions
@@ -123,10 +123,10 @@ class SlimResNet18(Modeless):
         channels: Image channels.
         width: Filters of the first stage.
         affine: Whether the norms have a learned scale and shift.
-        native: Use compiled kernels where they suit.
+        native: Use compiled kernels where they are supported.
     """
 
-    PIECE = 24  # images that native kernels embed at once: activations stay in the cache
+    CHUNK = 24  # images that native kernels embed at once: activations stay in the cache
     SMALLEST_SIDE = 16  # below it the last maps have one pixel, which normalises to a constant
 
     def __init__(
@@ -153,10 +153,10 @@ class SlimResNet18(Modeless):
                 f"got {list(x.shape[1:])}; use the mlp network"
             )
         x = as_float(x, next(self.parameters()).dtype)
-        if not (self.native and suits_kernels(x)):
+        if not (self.native and is_supported(x)):
             return self._pooled(x)
-        pieces = [x] if torch.is_grad_enabled() else torch.split(x, self.PIECE)
-        return torch.cat([self._pooled(filled_up(some))[: some.shape[0]] for some in pieces])
+        chunks = [x] if torch.is_grad_enabled() else torch.split(x, self.CHUNK)
+        return torch.cat([self._pooled(pad_batch(chunk))[: chunk.shape[0]] for chunk in chunks])
 
     def _pooled(self, x: Tensor) -> Tensor:
         pooled: Tensor = self.stages(self.stem(x)).mean(dim=(2, 3))

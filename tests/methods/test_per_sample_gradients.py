@@ -1,4 +1,4 @@
-"""Per-example gradients against a loop over the examples."""
+"""Per-sample gradients against a loop over the examples."""
 
 import pytest
 import torch
@@ -6,9 +6,9 @@ from torch import nn
 
 from deepccg.core import InputError
 from deepccg.learners.heads import masked_cross_entropy
-from deepccg.learners.per_sample_gradients import per_example_gradients
+from deepccg.learners.per_sample_gradients import per_sample_gradients
 from deepccg.networks import MLP, Convolution, InstanceNorm, SlimResNet18
-from deepccg.networks.kernels import why_not
+from deepccg.networks.kernels import unavailable_reason
 
 
 class Odd(nn.Module):
@@ -73,7 +73,7 @@ def test_each_gradient_is_that_of_its_example_alone(name):
     modules, x, y, mask = problem(NETWORKS[name]())
     modules[1].bias.requires_grad_(False)
     trained = [p for module in modules for p in module.parameters() if p.requires_grad]
-    gradients, losses = per_example_gradients(modules, x, y, mask)
+    gradients, losses = per_sample_gradients(modules, x, y, mask)
     for i in range(len(x)):
         one = slice(i, i + 1)
         loss = masked_cross_entropy(nn.Sequential(*modules)(x[one]), y[one], mask[one])[0]
@@ -90,7 +90,7 @@ def test_each_gradient_is_that_of_its_example_alone(name):
 def set_native(modules, which) -> None:
     for module in modules:
         if isinstance(module, which):
-            module.native = why_not() is None
+            module.native = unavailable_reason() is None
 
 
 class Twice(nn.Module):
@@ -118,10 +118,10 @@ class Twice(nn.Module):
 def test_with_compiled_kernels_in_single_precision(kind, which):
     network = SlimResNet18(width=2) if kind is SlimResNet18 else Twice()
     modules, x, y, mask = problem(network)
-    exact, exact_losses = per_example_gradients(modules, x, y, mask)
+    exact, exact_losses = per_sample_gradients(modules, x, y, mask)
     set_native(network.modules(), which)
     single = [m.float() for m in modules]
-    gradients, losses = per_example_gradients(single, x, y, mask)
+    gradients, losses = per_sample_gradients(single, x, y, mask)
     torch.testing.assert_close(losses.double(), exact_losses, rtol=1e-4, atol=1e-4)
     assert all(p.grad is None for module in single for p in module.parameters())
     for ours, theirs in zip(gradients, exact, strict=True):
@@ -130,10 +130,10 @@ def test_with_compiled_kernels_in_single_precision(kind, which):
         torch.testing.assert_close(ours.double(), theirs, rtol=1e-3, atol=1e-4 * max(size, 1e-6))
 
 
-def test_nothing_is_left_behind():
+def test_parameters_and_their_grad_stay_as_they_are():
     modules, x, y, mask = problem(MLP(3 * 16 * 16, (7, 5)))
     before = [p.clone() for module in modules for p in module.parameters()]
-    gradients, losses = per_example_gradients(modules, x, y, mask)
+    gradients, losses = per_sample_gradients(modules, x, y, mask)
     parameters = [p for module in modules for p in module.parameters()]
     assert all(p.grad is None for p in parameters)
     assert all(map(torch.equal, before, parameters))
@@ -145,4 +145,4 @@ def test_networks_that_couple_examples_are_refused():
     modules = [nn.Sequential(nn.Flatten(), nn.Linear(4, 2), nn.BatchNorm1d(2)), nn.Linear(2, 2)]
     x, y = torch.zeros(3, 4), torch.tensor([0, 1, 1])
     with pytest.raises(InputError, match="use a network with instance, group or layer norm"):
-        per_example_gradients(modules, x, y, torch.ones(3, 2, dtype=torch.bool))
+        per_sample_gradients(modules, x, y, torch.ones(3, 2, dtype=torch.bool))

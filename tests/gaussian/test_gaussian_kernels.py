@@ -24,7 +24,9 @@ from deepccg.gaussian import (
 from deepccg.memory import MemoryStore, candidates_of
 from deepccg.methods import METHODS
 
-pytestmark = pytest.mark.skipif(kernels.why_not() is not None, reason=f"{kernels.why_not()}")
+pytestmark = pytest.mark.skipif(
+    kernels.unavailable_reason() is not None, reason=f"{kernels.unavailable_reason()}"
+)
 
 DTYPES = st.sampled_from([torch.float32, torch.float64])
 SIZES = st.integers(1, 40)
@@ -34,7 +36,7 @@ def tolerance(dtype: torch.dtype) -> dict[str, float]:
     return {"rtol": 2e-4, "atol": 2e-4} if dtype == torch.float32 else {"rtol": 1e-9, "atol": 1e-9}
 
 
-def terms_by_pytorch(z, y, posterior, scale, mask, variance):
+def log_prob_by_pytorch(z, y, posterior, scale, mask, variance):
     distance = squared_distances(z, posterior.mean) * scale.square()
     density = log_predictive_density(distance, posterior.count, mask, z.shape[1], variance)
     return log_conditional_marginal_likelihood(density, y)
@@ -49,7 +51,7 @@ def terms_by_pytorch(z, y, posterior, scale, mask, variance):
     variance=st.sampled_from(["shared", "per-class"]),
     same_mask=st.booleans(),
 )
-def test_terms_and_gradient(seed, rows, classes, dim, dtype, variance, same_mask):
+def test_log_probabilities_and_gradient(seed, rows, classes, dim, dtype, variance, same_mask):
     random = torch.Generator().manual_seed(seed)
     z = torch.randn(rows, dim, generator=random, dtype=dtype) + 3
     mean = torch.randn(classes, dim, generator=random, dtype=dtype) + 3
@@ -62,20 +64,20 @@ def test_terms_and_gradient(seed, rows, classes, dim, dtype, variance, same_mask
     else:
         mask = torch.rand(rows, classes, generator=random) < 0.7
     ours, theirs = z.clone().requires_grad_(), z.clone().requires_grad_()
-    terms, exists = kernels.conditional_marginal_likelihood(
+    log_prob, valid = kernels.conditional_marginal_likelihood(
         ours, y, posterior, scale, mask, variance
     )
-    wanted, wanted_exists = terms_by_pytorch(theirs, y, posterior, scale, mask, variance)
-    assert torch.equal(exists, wanted_exists)
-    torch.testing.assert_close(terms, wanted, **tolerance(dtype))
-    weight = torch.randn(len(terms), generator=random, dtype=dtype)
-    for z_, value in ((ours, terms), (theirs, wanted)):
+    expected, expected_valid = log_prob_by_pytorch(theirs, y, posterior, scale, mask, variance)
+    assert torch.equal(valid, expected_valid)
+    torch.testing.assert_close(log_prob, expected, **tolerance(dtype))
+    weight = torch.randn(len(log_prob), generator=random, dtype=dtype)
+    for z_, value in ((ours, log_prob), (theirs, expected)):
         (value * weight).sum().backward()
         assert z_.grad is not None
     torch.testing.assert_close(ours.grad, theirs.grad, **tolerance(dtype))
 
 
-def test_the_gradient_is_the_slope():
+def test_gradient_passes_gradcheck():
     random = torch.Generator().manual_seed(0)
     z = torch.randn(4, 5, generator=random, dtype=torch.float64, requires_grad=True)
     posterior = Posterior(torch.randn(3, 5, generator=random, dtype=torch.float64), torch.ones(3))
@@ -89,7 +91,7 @@ def test_the_gradient_is_the_slope():
         )
 
 
-def test_tensors_that_are_not_laid_out_in_rows():
+def test_tensors_that_are_not_contiguous():
     random = torch.Generator().manual_seed(1)
     z = torch.randn(6, 8, generator=random).T
     mean = torch.randn(6, 4, generator=random).T
@@ -99,20 +101,20 @@ def test_tensors_that_are_not_laid_out_in_rows():
     ours = kernels.conditional_marginal_likelihood(
         z, y, posterior, torch.tensor(1.0), mask, "shared"
     )
-    theirs = terms_by_pytorch(z, y, posterior, torch.tensor(1.0), mask, "shared")
+    theirs = log_prob_by_pytorch(z, y, posterior, torch.tensor(1.0), mask, "shared")
     torch.testing.assert_close(ours, theirs)
-    (found, _), wanted = kernels.centred(z, y, 5), class_posterior(z, y, 5)
-    torch.testing.assert_close((found.mean, found.count), (wanted.mean, wanted.count))
+    (found, _), expected = kernels.centred(z, y, 5), class_posterior(z, y, 5)
+    torch.testing.assert_close((found.mean, found.count), (expected.mean, expected.count))
 
 
 @pytest.mark.parametrize("far", [1e17, 1e19])
-def test_distances_beyond_all_numbers(far):
+def test_infinite_distances(far):
     """A class at an infinite distance is no class of the denominator, here as there."""
     z = torch.tensor([[0.0] * 50, [far] * 50])
     posterior = Posterior(torch.tensor([[0.0] * 50, [1.0] * 50, [far] * 50]), torch.ones(3))
     arguments = torch.tensor([0, 2]), posterior, torch.tensor(1.0), torch.ones(2, 3) > 0, "shared"
     ours = kernels.conditional_marginal_likelihood(z, *arguments)
-    theirs = terms_by_pytorch(z, *arguments)
+    theirs = log_prob_by_pytorch(z, *arguments)
     torch.testing.assert_close(ours, theirs)
 
 
@@ -121,14 +123,14 @@ def test_posterior_and_deviation(seed, rows, classes, dim, dtype):
     random = torch.Generator().manual_seed(seed)
     z = torch.randn(rows, dim, generator=random, dtype=dtype)
     y = torch.randint(0, classes, (rows,), generator=random)
-    wanted = class_posterior(z, y, classes)
+    expected = class_posterior(z, y, classes)
     posterior, deviation = kernels.centred(z, y, classes)
-    assert torch.equal(posterior.count, wanted.count)
-    torch.testing.assert_close(posterior.mean, wanted.mean)
-    torch.testing.assert_close(deviation, z - wanted.mean[y])
+    assert torch.equal(posterior.count, expected.count)
+    torch.testing.assert_close(posterior.mean, expected.mean)
+    torch.testing.assert_close(deviation, z - expected.mean[y])
     if rows:
         scale = fitted_scale(z, y, posterior, deviation)
-        torch.testing.assert_close(scale, fitted_scale(z, y, wanted), rtol=1e-3, atol=0)
+        torch.testing.assert_close(scale, fitted_scale(z, y, expected), rtol=1e-3, atol=0)
 
 
 def exchange_by_numpy(z, stored_y, batch_y, classes, quota, before, evidence, generator):
@@ -148,9 +150,9 @@ def exchange_by_numpy(z, stored_y, batch_y, classes, quota, before, evidence, ge
         ),
         generator,
     ).numpy()
-    freed = index.position[index.stored & ~keep]
-    entering = index.position[index.real & ~index.stored & keep] - store.size
-    return freed, entering
+    evicted = index.position[index.stored & ~keep]
+    admitted = index.position[index.real & ~index.stored & keep] - store.size
+    return evicted, admitted
 
 
 @given(
@@ -162,7 +164,7 @@ def exchange_by_numpy(z, stored_y, batch_y, classes, quota, before, evidence, ge
     evidence=st.booleans(),
     equals=st.booleans(),
 )
-def test_what_is_exchanged(seed, stored, new, classes, dim, evidence, equals):
+def test_exchange_is_greedy_selection(seed, stored, new, classes, dim, evidence, equals):
     """The same examples leave and enter, in the same order; of equal ones, any."""
     random = np.random.default_rng(seed)
     z = torch.from_numpy(random.normal(size=(stored + new, dim)))
@@ -177,7 +179,7 @@ def test_what_is_exchanged(seed, stored, new, classes, dim, evidence, equals):
     shuffled = random.permutation(len(z))  # the embeddings lie in another order
     row = np.argsort(shuffled)
     plain_generator, generator = (torch.Generator().manual_seed(seed) for _ in range(2))
-    wanted = exchange_by_numpy(
+    expected = exchange_by_numpy(
         z, torch.from_numpy(y[:stored]), torch.from_numpy(y[stored:]), concerned, quota, before,
         evidence, plain_generator,
     )  # fmt: skip
@@ -187,7 +189,8 @@ def test_what_is_exchanged(seed, stored, new, classes, dim, evidence, equals):
     )  # fmt: skip
     if equals:
         ours, theirs = (
-            {*range(stored), *(stored + entering)} - {*freed} for freed, entering in (found, wanted)
+            {*range(stored), *(stored + admitted)} - {*evicted}
+            for evicted, admitted in (found, expected)
         )
         for column in range(classes):
             left, right = (
@@ -195,20 +198,20 @@ def test_what_is_exchanged(seed, stored, new, classes, dim, evidence, equals):
             )
             assert left == right
     else:
-        assert [part.tolist() for part in found] == [part.tolist() for part in wanted]
+        assert [part.tolist() for part in found] == [part.tolist() for part in expected]
     assert torch.equal(generator.get_state(), plain_generator.get_state())
 
 
-def test_equals_leave_at_random():
+def test_ties_are_broken_at_random():
     y, z = np.zeros(6, dtype=np.int64), torch.ones(6, 3)
     random = torch.Generator().manual_seed(0)
     left = np.zeros(6)
     for _ in range(600):
-        freed, entering = kernels.greedy_exchange(
+        evicted, admitted = kernels.greedy_exchange(
             z, np.arange(6), y, 6, [0], np.array([5]), np.array([6.0]), random
         )
-        assert (len(freed), len(entering)) == (1, 0)
-        left[freed] += 1
+        assert (len(evicted), len(admitted)) == (1, 0)
+        left[evicted] += 1
     assert left.sum() == 600
     assert chisquare(left).pvalue > 1e-4
 
@@ -262,7 +265,7 @@ FIELDS = [
     ids=str,
 )
 @pytest.mark.parametrize("tasks", [False, True])
-def test_a_stream_is_learned_alike(method, fields, tasks):
+def test_a_stream_is_learned_as_without_kernels(method, fields, tasks):
     chosen, learners = METHODS[method], []
     for compiled in (False, True):
         torch.manual_seed(0)
@@ -277,8 +280,8 @@ def test_a_stream_is_learned_alike(method, fields, tasks):
         torch.testing.assert_close(native_one.tensors[name], value, rtol=1e-7, atol=1e-9)
 
 
-def test_only_the_processors_two_precisions_suit():
-    assert kernels.suits_kernels(torch.zeros(1, dtype=torch.float32))
-    assert kernels.suits_kernels(torch.zeros(1, dtype=torch.float64))
-    assert not kernels.suits_kernels(torch.zeros(1, dtype=torch.bfloat16))
-    assert not kernels.suits_kernels(torch.zeros(1, device="meta"))
+def test_only_float32_and_float64_on_the_cpu_are_supported():
+    assert kernels.is_supported(torch.zeros(1, dtype=torch.float32))
+    assert kernels.is_supported(torch.zeros(1, dtype=torch.float64))
+    assert not kernels.is_supported(torch.zeros(1, dtype=torch.bfloat16))
+    assert not kernels.is_supported(torch.zeros(1, device="meta"))

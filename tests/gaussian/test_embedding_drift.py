@@ -1,4 +1,4 @@
-"""Estimates of moved embeddings: the formulas of the module's text, by enumeration and chance."""
+"""Estimates of present embeddings: the formulas of the module's text, by enumeration and chance."""
 
 import itertools
 
@@ -8,9 +8,9 @@ import torch
 from deepccg.gaussian import (
     Posterior,
     class_posterior,
-    discounted,
+    estimate_embeddings,
+    inflate_variance,
     log_predictive_density,
-    moved_embeddings,
     squared_distances,
 )
 
@@ -33,7 +33,7 @@ def estimate(cached, now, sample, census=()):
     known = sampled.clone()
     known[list(census)] = True
     y = torch.zeros(len(cached), dtype=torch.int64)
-    return moved_embeddings(cached, y, now[known], known, sampled, 1)
+    return estimate_embeddings(cached, y, now[known], known, sampled, 1)
 
 
 @pytest.mark.parametrize("census", [(), (1,), (0, 4)], ids=str)
@@ -42,26 +42,26 @@ def test_every_sample_in_turn_gives_the_true_mean_and_the_stated_error(s, census
     """All samples of s, equally likely: no chance is involved."""
     cached, now = population()
     others = [i for i in range(M) if i not in census]
-    means, errors, told = [], [], []
+    means, errors, estimated = [], [], []
     for sample in itertools.combinations(others, s):
-        moved = estimate(cached, now, sample, census)
-        means.append(moved.z.mean(dim=0))
+        found = estimate(cached, now, sample, census)
+        means.append(found.z.mean(dim=0))
         errors.append((means[-1] - now.mean(dim=0)).square().sum())
-        told.append(moved.error[0])
+        estimated.append(found.error[0])
     torch.testing.assert_close(torch.stack(means).mean(dim=0), now.mean(dim=0))
     difference = (now - cached)[others]
     spread = (difference - difference.mean(dim=0)).square().sum() / (len(others) - 1)
     expected = (len(others) / M) ** 2 * (1 / s - 1 / len(others)) * spread
     torch.testing.assert_close(torch.stack(errors).mean(), expected)
-    if s > 1:  # the error told is right on average
-        torch.testing.assert_close(torch.stack(told).mean(), expected)
+    if s > 1:  # the estimated error is right on average
+        torch.testing.assert_close(torch.stack(estimated).mean(), expected)
 
 
-def test_what_was_embedded_anew_is_taken_as_it_is():
+def test_reembedded_examples_keep_their_embedding():
     cached, now = population()
-    moved = estimate(cached, now, sample=(2, 5), census=(1,))
-    assert torch.equal(moved.z[[1, 2, 5]], now[[1, 2, 5]])
-    torch.testing.assert_close(moved.z[3] - cached[3], (now - cached)[[2, 5]].mean(dim=0))
+    found = estimate(cached, now, sample=(2, 5), census=(1,))
+    assert torch.equal(found.z[[1, 2, 5]], now[[1, 2, 5]])
+    torch.testing.assert_close(found.z[3] - cached[3], (now - cached)[[2, 5]].mean(dim=0))
     everything = estimate(cached, now, sample=(), census=range(M))
     assert torch.equal(everything.z, now)
     assert everything.error.item() == 0
@@ -87,7 +87,7 @@ def two_classes(seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
 def both(cached, now, *samples):
     sampled = torch.zeros(len(Y), dtype=torch.bool)
     sampled[[i for sample in samples for i in sample]] = True
-    return moved_embeddings(cached, Y, now[sampled], sampled, sampled, 6)
+    return estimate_embeddings(cached, Y, now[sampled], sampled, sampled, 6)
 
 
 def samples_of(column: int, s: int):
@@ -111,13 +111,13 @@ def test_slopes_are_those_of_the_other_classes():
     """Written out for one pair of samples."""
     cached, now = two_classes()
     one, other = [1, 3, 4], [0, 5, 7]
-    moved = both(cached, now, one, other)
+    found = both(cached, now, one, other)
     for own, others, left in ((one, other, 6), (other, one, 2)):
         before = cached[others] - cached[others].mean(dim=0)
         after = now[others] - now[others].mean(dim=0)
         slope = ((before * after).sum() / before.square().sum()).clamp(0, 1)
         expected = now[own].mean(dim=0) + slope * (cached[left] - cached[own].mean(dim=0))
-        torch.testing.assert_close(moved.z[left], expected)
+        torch.testing.assert_close(found.z[left], expected)
 
 
 def test_stale_caches_are_hardly_worse_than_none():
@@ -125,19 +125,19 @@ def test_stale_caches_are_hardly_worse_than_none():
     generator = torch.Generator().manual_seed(0)
     classes, m, s = 40, 10, 2
     y = torch.arange(classes).repeat_interleave(m)
-    error = {"moved": 0.0, "alone": 0.0}
+    error = {"estimated": 0.0, "alone": 0.0}
     for _ in range(20):
         cached, now = torch.randn(2, len(y), 20, generator=generator)
         key = torch.rand(classes, m, generator=generator)
         sampled = (key.argsort(dim=1).argsort(dim=1) < s).flatten()
         truth = class_posterior(now, y, classes).mean
-        moved = moved_embeddings(cached, y, now[sampled], sampled, sampled, classes)
+        found = estimate_embeddings(cached, y, now[sampled], sampled, sampled, classes)
         alone = class_posterior(now[sampled], y[sampled], classes).mean
-        miss = class_posterior(moved.z, y, classes).mean - truth
-        error["moved"] += miss.square().sum(dim=1).mean().item() / 20
+        miss = class_posterior(found.z, y, classes).mean - truth
+        error["estimated"] += miss.square().sum(dim=1).mean().item() / 20
         error["alone"] += (alone - truth).square().sum(dim=1).mean().item() / 20
     assert error["alone"] == pytest.approx(20 * (1 / s - 1 / m), rel=0.1)
-    assert error["moved"] < 1.03 * error["alone"]
+    assert error["estimated"] < 1.03 * error["alone"]
 
 
 def test_a_shift_of_one_class_moves_no_other():
@@ -155,13 +155,13 @@ def test_the_gradient_of_an_estimated_mean_is_spread_over_the_sample():
     sampled = torch.tensor([False, True, False, True, False, False])
     new = now[sampled].requires_grad_()
     y = torch.zeros(M, dtype=torch.int64)
-    moved = moved_embeddings(cached, y, new, sampled, sampled, 1)
-    class_posterior(moved.z, y, 1).mean.sum().backward()
+    found = estimate_embeddings(cached, y, new, sampled, sampled, 1)
+    class_posterior(found.z, y, 1).mean.sum().backward()
     torch.testing.assert_close(new.grad, torch.full_like(new, 0.5))
 
 
 def follow(m: int, s: int, max_age: int | None, uses: int, classes: int = 2000):
-    """Squared errors of class means under drift of unit variance nu, with what is cached moved.
+    """Squared errors of class means under drift of unit variance nu, with caches moved.
 
     Independent of the library: written out over ``classes`` copies of one class at once.
     """
@@ -213,14 +213,14 @@ def test_a_bound_on_age_lowers_the_error(m, s, max_age):
 
 
 @pytest.mark.parametrize("error", [0.0, 0.05, 3.0])
-def test_a_mean_of_uncertain_place_widens_the_predictive(error):
+def test_inflated_variance_widens_the_predictive(error):
     """N(mean, (1 + 1/n + e) I), by the library's counts and by the density written out."""
     cached, _ = population()
     mean, count = cached[:2], torch.tensor([4.0, 9.0], dtype=torch.float64)
-    blurred = discounted(Posterior(mean, count), torch.full_like(count, error))
+    inflated = inflate_variance(Posterior(mean, count), torch.full_like(count, error))
     mask = torch.ones(M, 2, dtype=torch.bool)
-    distance = squared_distances(cached, blurred.mean)
-    found = log_predictive_density(distance, blurred.count, mask, D, "per-class")
+    distance = squared_distances(cached, inflated.mean)
+    found = log_predictive_density(distance, inflated.count, mask, D, "per-class")
     spread = (1 + 1 / count + error).sqrt()
     normal = torch.distributions.Normal(mean, spread[:, None])
     torch.testing.assert_close(found, normal.log_prob(cached[:, None]).sum(dim=2))
