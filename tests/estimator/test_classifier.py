@@ -27,7 +27,7 @@ def test_it_answers_what_the_learner_underneath_answers(clouds: Any) -> None:
     model.partial_fit(*clouds(("dog", "cow"), 5, seed=0))
     model.partial_fit(*clouds(("ant", "dog"), 5, seed=1))
     module.dim = 8
-    learner = DeepCCG(module, memory=12, seed=model._plan.seed)
+    learner = DeepCCG(module, memory=12, seed=model._spec.seed)
     code = {label: k for k, label in enumerate(dict.fromkeys(clouds(("dog", "cow"), 5)[1]))}
     code["ant"] = 2
     for seed, names in enumerate((("dog", "cow"), ("ant", "dog"))):
@@ -71,7 +71,7 @@ def test_fit_starts_anew_and_stores_no_example_twice(clouds: Any) -> None:
     assert model.learner_.steps == 4 * 3
     stored = sorted(map(tuple, model.memory_["x"].tolist()))
     assert stored == sorted(map(tuple, x.tolist()))
-    assert model.evidence_["seen"].tolist() == [10, 10]
+    assert model.class_counts_["seen"].tolist() == [10, 10]
     again = clone(model).fit(x, y)
     np.testing.assert_array_equal(model.predict_proba(x), again.predict_proba(x))
 
@@ -145,7 +145,7 @@ def test_declared_classes_have_columns_and_no_probability(clouds: Any) -> None:
     model = DeepCCGClassifier(memory=9).partial_fit(x, y, classes=["ant", "cow", "dog"])
     assert model.predict_proba(x).shape == (10, 3)
     assert (model.predict_proba(x)[:, 0] == 0).all()
-    assert model.evidence_["stored"].tolist() == [0, 3, 3]
+    assert model.class_counts_["stored"].tolist() == [0, 3, 3]
     model.partial_fit(x, y, classes=["eel"])
     assert model.classes_.tolist() == ["ant", "cow", "dog", "eel"]
     assert np.isfinite(model.decision_function(x)).all()
@@ -156,9 +156,9 @@ def test_classes_may_be_declared_at_any_call(clouds: Any) -> None:
     """As if they had been declared at the first: each has its share of the memory."""
     x, y = clouds(("dog", "cow"), 20)
     model = DeepCCGClassifier(memory=20, random_state=0).partial_fit(x, y)
-    assert model.evidence_["stored"].tolist() == [10, 10]
+    assert model.class_counts_["stored"].tolist() == [10, 10]
     model.partial_fit(x, y, classes=["ant", "bee"])
-    assert model.evidence_["stored"].tolist() == [0, 0, 5, 5]
+    assert model.class_counts_["stored"].tolist() == [0, 0, 5, 5]
     assert model.predict_proba(x)[:, :2].max() == 0
 
 

@@ -119,7 +119,7 @@ def test_what_begins_anew_follows_nothing(clouds: Any, tmp_path: Path) -> None:
     assert [copy.shift_.steps for copy in copies] == [0, 0]
     assert model.shift_.steps == 1
     model.forget(index=0)
-    assert not [value for value in vars(model).values() if type(value).__name__ == "ShiftWatch"]
+    assert not [value for value in vars(model).values() if type(value).__name__ == "ShiftMonitor"]
     assert model.partial_fit(*clouds(NAMES, 4, seed=2)).shift_.steps == 0
     assert model.fit(*clouds(NAMES, 4)).shift_.steps == 0
 
@@ -132,7 +132,7 @@ def test_a_learned_head_can_be_followed(clouds: Any) -> None:
     head = [parameter.detach().numpy().copy() for parameter in model.learner_.head.parameters()]
     model.partial_fit(*clouds(NAMES, 4, seed=1))
     after = embedded(model, table["x"])
-    columns = np.array([model._labels.labels[model._labels.positions()[c]] for c in range(3)])
+    columns = np.array([model._labels.labels[p] for p in model._labels.positions(range(3))])
     stale = (columns[(after @ head[0].T + head[1]).argmax(axis=1)] == table["label"]).mean()
     now = (model.predict(table["x"]) == table["label"]).mean()
     found = model.shift_

@@ -81,13 +81,13 @@ def fitted() -> DeepCCGClassifier:
 def test_examples_leave_no_trace(fitted: DeepCCGClassifier, rows: set[int]) -> None:
     model = copy.deepcopy(fitted)
     x = np.random.default_rng(1).normal(size=(8, 3))
-    before, seen = model.memory_, dict(zip(NAMES, model.evidence_["seen"], strict=True))
+    before, seen = model.memory_, dict(zip(NAMES, model.class_counts_["seen"], strict=True))
     keep = np.setdiff1d(np.arange(16), list(rows))
     reference = never_held(model, keep) if len(keep) else None
     model.forget(index=sorted(rows))
     np.testing.assert_array_equal(model.memory_["x"], before["x"][keep])
     np.testing.assert_array_equal(model.memory_["label"], before["label"][keep])
-    for label, count in zip(model.classes_, model.evidence_["seen"], strict=True):
+    for label, count in zip(model.classes_, model.class_counts_["seen"], strict=True):
         assert count == seen[label] - (before["label"][sorted(rows)] == label).sum()
     if reference is not None:
         labels, expected = reference(x)
@@ -115,7 +115,7 @@ def test_it_learns_on_and_may_meet_the_class_again(model: DeepCCGClassifier, clo
         model.partial_fit(*clouds(("bee", "dog"), 5, seed=step))
     x, y = clouds(NAMES, 10, seed=11)
     assert model.score(x, y) > 0.95
-    assert model.evidence_["seen"].tolist()[1:3] == [50, 50]
+    assert model.class_counts_["seen"].tolist()[1:3] == [50, 50]
 
 
 @pytest.mark.parametrize(

@@ -99,11 +99,17 @@ def test_strange_inputs_score_higher(clouds: Any) -> None:
     assert np.median(model.ood_score(strange)) > np.quantile(model.ood_score(known), 0.95)
 
 
-def test_evidence(model: DeepCCGClassifier) -> None:
-    table = model.evidence_
+def test_class_counts(model: DeepCCGClassifier) -> None:
+    table = model.class_counts_
     assert table["label"].tolist() == list(NAMES)
     assert table["seen"].tolist() == [10, 10, 10]
     assert table["stored"].tolist() == [len(stored(model, name)) for name in NAMES]
+
+
+def test_the_former_name_of_class_counts_warns(model: DeepCCGClassifier) -> None:
+    with pytest.warns(DeprecationWarning, match="class_counts_"):
+        table = model.evidence_
+    assert table["seen"].tolist() == model.class_counts_["seen"].tolist()
 
 
 def test_memory_holds_examples_of_the_data(model: DeepCCGClassifier, clouds: Any) -> None:
@@ -159,7 +165,7 @@ def test_other_methods_have_a_memory_and_no_densities(clouds: Any) -> None:
     x, y = clouds(("cow", "dog"), 5)
     model = DeepCCGClassifier("er", memory=6, epochs=1).fit(x, y)
     assert set(model.memory_) == {"index", "label", "x"}
-    assert model.evidence_["stored"].sum() == 6
+    assert model.class_counts_["stored"].sum() == 6
     for name in ("ood_score", "explain", "forget"):
         assert not hasattr(model, name)
         assert hasattr(DeepCCGClassifier(), name)
@@ -169,7 +175,7 @@ def test_other_methods_have_a_memory_and_no_densities(clouds: Any) -> None:
         empty.ood_score(x)
 
 
-@pytest.mark.parametrize("name", ["memory_", "evidence_"])
-def test_nothing_is_told_before_learning(name: str) -> None:
+@pytest.mark.parametrize("name", ["memory_", "class_counts_"])
+def test_unfitted_classifiers_are_refused(name: str) -> None:
     with pytest.raises(NotFittedError):
         getattr(DeepCCGClassifier(), name)

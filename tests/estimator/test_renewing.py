@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from deepccg import DeepCCGClassifier
-from deepccg.estimator import spec
 from deepccg.estimator.river import RiverClassifier
+from deepccg.estimator.spec import LearnerSpec
 
 CORNERS = np.array([[0, 0], [0, 4], [4, 0], [4, 4]])
 
@@ -57,7 +57,7 @@ def test_what_is_given_counts():
 def test_a_file_from_before_goes_on_as_it_was(tmp_path, monkeypatch):
     x, y = corner_stream(60, 0)
     with monkeypatch.context() as before:
-        before.setattr(spec, "DEFAULTS", {})
+        before.setattr(LearnerSpec, "DEFAULTS", {})
         old = DeepCCGClassifier(memory=20, random_state=0).partial_fit(x, y)
         old.save(tmp_path / "old")
         old.partial_fit(*corner_stream(60, 1))

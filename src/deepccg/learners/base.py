@@ -213,6 +213,13 @@ class NetworkLearner(PredictingLearner[ConfigT]):
         with torch.no_grad():
             return in_pieces(self.network, x)
 
+    def inference_module(self) -> nn.Module:
+        """Return a copy of the classifier as one module for export, ``[B, ...] -> [B, C]`` logits.
+
+        Only for methods that predict without a task; see ``deepccg.learners.readout``.
+        """
+        raise InputError(f"{type(self).__name__} predicts under a task only: export another")
+
     def trained(self) -> list[nn.Parameter]:
         """Every parameter the optimiser moves, in a fixed order."""
         modules = self.modules()

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from deepccg.core import Batch, State, StateMismatch, Task, make_generator
 from deepccg.learners.base import ConfigT, NetworkLearner
+from deepccg.learners.readout import LinearReadout, combine
 from deepccg.learners.state import GeneratorPart, ModulePart, Part
 from deepccg.networks import GrowingLinear
 
@@ -62,6 +63,16 @@ class HeadLearner(NetworkLearner[ConfigT]):
     def predicting_head(self) -> GrowingLinear:
         """The head whose scores are the predictions."""
         return self.head
+
+    def predicting_network(self) -> nn.Module:
+        """The network that embeds for it."""
+        return self.network
+
+    def inference_module(self) -> nn.Module:
+        """See ``NetworkLearner``."""
+        head = self.predicting_head()
+        readout = LinearReadout(head.weight, head.bias, torch.zeros(self.dim))
+        return combine(self.predicting_network(), readout, self.dtype)
 
     def parts(self) -> dict[str, Part]:
         """Network, head, and the generator that draws new rows."""

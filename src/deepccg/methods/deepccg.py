@@ -21,6 +21,7 @@ from deepccg.gaussian import (
 )
 from deepccg.learners import embedding_cache
 from deepccg.learners.conditioned import ConditionedConfig, ConditionedLearner, Conditioning
+from deepccg.learners.readout import class_conditional_readout, combine
 from deepccg.learners.selection import (
     Embedded,
     RecentErrors,
@@ -206,6 +207,11 @@ class ClassConditional(ConditionedLearner[ConfigT, Belief]):
     def tell(self, belief: Belief) -> dict[str, float]:
         """The factor on the embedding."""
         return {"scale": float(belief.scale.detach())}
+
+    def inference_module(self) -> nn.Module:
+        """See ``NetworkLearner``."""
+        readout = class_conditional_readout(*self.belief(), self.config.variance)
+        return combine(self.network, readout, self.dtype, normalise=self.config.normalise)
 
     def modules(self) -> list[nn.Module]:
         """The network, and the scale where it is learned."""

@@ -7,12 +7,13 @@ from typing import Literal
 import torch
 import torch.nn.functional as F
 from pydantic import Field
-from torch import Tensor
+from torch import Tensor, nn
 
 from deepccg.core import Batch, Holdings, State, StateMismatch, StepInfo, Task
 from deepccg.gaussian import Candidates, class_posterior, squared_distances
 from deepccg.learners.classes import OPEN_TASK, Mask
 from deepccg.learners.losses import Reduction, reduce_replay
+from deepccg.learners.readout import GaussianReadout, combine, only_known
 from deepccg.learners.selection import Selection, SelectionConfig, embedded_now
 from deepccg.learners.state import Part
 from deepccg.learners.teacher import Snapshot
@@ -154,6 +155,13 @@ class ICaRL(ER):
         del task
         means, known = self._means_of(mask[self.memory.y].nonzero().flatten())
         return lambda z: _nearness(F.normalize(z, dim=1), means, known)
+
+    def inference_module(self) -> nn.Module:
+        """See ``NetworkLearner``."""
+        means, known = self.means()
+        constant = only_known(torch.zeros(len(means)), known.cpu())
+        readout = GaussianReadout(means, torch.full_like(means, 2.0), constant)
+        return combine(self.network, readout, self.dtype, normalise=True)
 
     def _means_of(self, slots: Tensor) -> tuple[Tensor, Tensor]:
         none = torch.zeros(0, self.dim, dtype=self.dtype, device=self.device)

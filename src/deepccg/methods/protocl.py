@@ -14,6 +14,7 @@ from deepccg.gaussian import (
 )
 from deepccg.learners.classes import Mask
 from deepccg.learners.conditioned import ConditionedConfig, ConditionedLearner
+from deepccg.learners.readout import GaussianReadout, combine
 from deepccg.learners.selection import Embedded, Selection, SelectionConfig
 from deepccg.learners.state import ModulePart, Part
 
@@ -110,6 +111,15 @@ class ProtoCL(ConditionedLearner[ProtoCLConfig, Belief]):
         """Offer the batch to the coreset, which asks for embeddings and looks at none."""
         del belief
         self.selection.reselect(x, y, rows, lambda index: z.at(index.position, self.memory.size))
+
+    @torch.no_grad()
+    def inference_module(self) -> nn.Module:
+        """See ``NetworkLearner``."""
+        prototypes, noise, log_share = self.belief()
+        variance = (prototypes.variance + noise).double()
+        constant = log_share.double() - 0.5 * variance.log().sum(dim=1)
+        readout = GaussianReadout(prototypes.mean, 1 / variance, constant)
+        return combine(self.network, readout, self.dtype, normalise=self.config.normalise)
 
     def tell(self, belief: Belief) -> dict[str, float]:
         """The mean variance around a prototype."""
