@@ -33,7 +33,7 @@ from deepccg.estimator.persistence import (
     load_classifier,
     save_classifier,
     to_arrays,
-    transactional,
+    transaction,
 )
 from deepccg.estimator.probabilities import log_odds, require_numbers
 from deepccg.estimator.spec import LearnerSpec, can_forget, is_generative, only_if
@@ -114,27 +114,26 @@ class DeepCCGClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         self.device = device
         self.random_state = random_state
 
-    @transactional
     def fit(self, X: Any, y: Any) -> Self:  # noqa: N803  (scikit-learn's name)
         """Forget everything and learn ``X``, ``y`` in ``epochs`` shuffled passes."""
-        check_count("epochs", self.epochs)
-        x = check_inputs(self, X, reset=True)
-        labels = check_labels(y, x)
-        self._labels, codes = LabelTable.empty().coded(labels)
-        self.classes_ = self._labels.labels
-        self._rebuild(LearnerSpec.of(vars(self), x, declared=len(self._labels)))
-        targets = torch.from_numpy(codes)
-        shuffle = make_generator(self._spec.seed, "shuffle")
-        fresh = self.learner_.state_dict()
-        for _ in range(self.epochs):
-            if isinstance(self.learner_, ConditionedLearner):  # no other counts what it stored
-                self.learner_.load_state_dict(without_memory(self.learner_.state_dict(), fresh))
-            order = torch.randperm(len(x), generator=shuffle)
-            for rows in self._slices(len(x), min(FIT_BATCH, math.ceil(len(x) / FIT_STEPS))):
-                self.learner_.learn(Batch(x[order[rows]], targets[order[rows]]))
+        with transaction(self):
+            check_count("epochs", self.epochs)
+            x = check_inputs(self, X, reset=True)
+            labels = check_labels(y, x)
+            self._labels, codes = LabelTable.empty().coded(labels)
+            self.classes_ = self._labels.labels
+            self._rebuild(LearnerSpec.of(vars(self), x, declared=len(self._labels)))
+            targets = torch.from_numpy(codes)
+            shuffle = make_generator(self._spec.seed, "shuffle")
+            fresh = self.learner_.state_dict()
+            for _ in range(self.epochs):
+                if isinstance(self.learner_, ConditionedLearner):  # no other counts what it stored
+                    self.learner_.load_state_dict(without_memory(self.learner_.state_dict(), fresh))
+                order = torch.randperm(len(x), generator=shuffle)
+                for rows in self._slices(len(x), min(FIT_BATCH, math.ceil(len(x) / FIT_STEPS))):
+                    self.learner_.learn(Batch(x[order[rows]], targets[order[rows]]))
         return self
 
-    @transactional
     def partial_fit(self, X: Any, y: Any, classes: Any = None, task: AnyTask = None) -> Self:  # noqa: N803
         """Learn one batch, or several of ``batch_size``; new classes need no declaration.
 
@@ -145,29 +144,30 @@ class DeepCCGClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
             task: The labels that are possible here, if not all: examples are then compared with
                 these alone, and methods that need task boundaries see the labels change.
         """
-        first = "learner_" not in vars(self)
-        x = check_inputs(self, X, reset=first)
-        labels = check_labels(y, x)
-        table = LabelTable.empty() if first else self._labels
-        if classes is not None:
-            table = table.extended(plain_labels(classes))
-        declared = len(table)
-        if task is not None:
-            allowed = task_labels(task)
-            table = table.extended(allowed)
-            check_within(labels, allowed)
-        table, codes = table.coded(labels)
-        if first:
-            self._rebuild(LearnerSpec.of(vars(self), x, declared))
-        else:
-            self._spec.require_unchanged(vars(self))
-        own_task = table.task(task)
-        with self.learner_.all_or_nothing():
+        with transaction(self):
+            first = "learner_" not in vars(self)
+            x = check_inputs(self, X, reset=first)
+            labels = check_labels(y, x)
+            table = LabelTable.empty() if first else self._labels
             if classes is not None:
-                self.learner_.outputs.declare(range(declared))
-            for rows in self._slices(len(x), len(x)):
-                self.learner_.learn(Batch(x[rows], torch.from_numpy(codes[rows]), own_task))
-        self._labels, self.classes_ = table.with_task(own_task), table.labels
+                table = table.extended(plain_labels(classes))
+            declared = len(table)
+            if task is not None:
+                allowed = task_labels(task)
+                table = table.extended(allowed)
+                check_within(labels, allowed)
+            table, codes = table.coded(labels)
+            if first:
+                self._rebuild(LearnerSpec.of(vars(self), x, declared))
+            else:
+                self._spec.require_unchanged(vars(self))
+            own_task = table.task(task)
+            with self.learner_.all_or_nothing():
+                if classes is not None:
+                    self.learner_.outputs.declare(range(declared))
+                for rows in self._slices(len(x), len(x)):
+                    self.learner_.learn(Batch(x[rows], torch.from_numpy(codes[rows]), own_task))
+            self._labels, self.classes_ = table.with_task(own_task), table.labels
         return self
 
     def predict(self, X: Any, task: AnyTask = None) -> Labels:  # noqa: N803
@@ -250,7 +250,6 @@ class DeepCCGClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         return self._shift_monitor.measure(self.learner_)
 
     @only_if(can_forget)
-    @transactional
     def forget(self, cls: Any = None, index: Any = None) -> Self:
         """Remove a class, or stored examples, as if they had never been stored.
 
@@ -262,13 +261,12 @@ class DeepCCGClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
             index: A row of ``memory_``, or several. A class that loses the last of its examples
                 that were ever seen goes as well.
         """
-        check_is_fitted(self)
-        self._spec.require_unchanged(vars(self))
-        state, self._labels, new_code = unlearn(
-            self.learner_.state_dict(), self._labels, cls, index
-        )
-        self.classes_ = self._labels.labels
-        self._rebuild(self._spec.renumbered(new_code), state)
+        with transaction(self):
+            check_is_fitted(self)
+            self._spec.require_unchanged(vars(self))
+            state, kept = unlearn(self.learner_.state_dict(), self._labels, cls, index)
+            self._labels, self.classes_ = kept.table, kept.table.labels
+            self._rebuild(self._spec.renumbered(kept.new_code), state)
         return self
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -1,4 +1,4 @@
-"""What a fitted classifier can report besides predictions; nothing here changes it."""
+"""Reports on a fitted classifier: counts, stored examples, explanations, representation shift."""
 
 import logging
 import math

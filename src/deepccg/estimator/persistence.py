@@ -1,12 +1,11 @@
 """A fitted classifier in one safe file, safetensors and JSON; and rollback of failed calls."""
 
 import dataclasses
-import functools
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -23,9 +22,6 @@ if TYPE_CHECKING:
 FORMAT = 1  # of what is written beside the learner's state
 
 AnyPath = str | os.PathLike[str]
-P = ParamSpec("P")
-SelfT = TypeVar("SelfT")
-ResultT = TypeVar("ResultT")
 
 
 @contextmanager
@@ -42,19 +38,6 @@ def transaction(estimator: object) -> Iterator[None]:
         vars(estimator).clear()
         vars(estimator).update(before)
         raise
-
-
-def transactional(
-    method: Callable[Concatenate[SelfT, P], ResultT],
-) -> Callable[Concatenate[SelfT, P], ResultT]:
-    """Run an estimator's method in a ``transaction``."""
-
-    @functools.wraps(method)
-    def wrapper(self: SelfT, /, *args: P.args, **kwargs: P.kwargs) -> ResultT:
-        with transaction(self):
-            return method(self, *args, **kwargs)
-
-    return wrapper
 
 
 def save_classifier(path: AnyPath, model: "DeepCCGClassifier") -> None:

@@ -1,5 +1,6 @@
 """The same classifier with River's conventions: one dictionary at a time."""
 
+import dataclasses
 from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import pairwise
@@ -156,7 +157,7 @@ class RiverClassifier(base.MiniBatchClassifier):
         self._waiting = [(row, label) for row, label in self._waiting if label not in forgotten]
 
     def predict_proba_one(self, x: dict[Any, Any], **kwargs: Any) -> dict[Any, float]:
-        """Return the probability of every label seen so far; before the first, an empty ``dict``."""
+        """Return the probability of every label seen so far; before the first an empty ``dict``."""
         del kwargs
         labels, probability = self._probabilities([x])
         return dict(zip(labels, probability[0].tolist(), strict=True))
@@ -274,7 +275,7 @@ def _add_inputs(classifier: DeepCCGClassifier, width: int) -> None:
         )
     state = _widened(classifier.learner_.state_dict(), first_weight, width)
     try:
-        classifier._rebuild(spec.with_shape(width), state)
+        classifier._rebuild(dataclasses.replace(spec, shape=(width,)), state)
     except StateMismatch as error:
         raise InputError(
             f"{spec.method} on {spec.encoder!r} cannot take features that it did not begin with: "

@@ -120,10 +120,6 @@ class LearnerSpec:
                 parameter.requires_grad = name not in names  # lazy parameters included
         return dataclasses.replace(self, encoder=module)
 
-    def with_shape(self, *shape: int) -> "LearnerSpec":
-        """Return a spec for inputs of another shape."""
-        return dataclasses.replace(self, shape=shape)
-
     def renumbered(self, new_code: Mapping[int, int]) -> "LearnerSpec":
         """Return a spec with new codes, without the classes that have none."""
         kept = sorted(new_code[code] for code in self.classes if code in new_code)

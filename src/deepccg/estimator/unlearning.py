@@ -4,28 +4,27 @@ The network is not touched: what it learned from a removed example stays in its 
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
 from deepccg.core import InputError, State
 from deepccg.estimator.inputs import check_slots
-from deepccg.estimator.labels import LabelTable, plain_labels
+from deepccg.estimator.labels import LabelTable, Renumbered, plain_labels
 from deepccg.learners.embedding_cache import without_cache
 from deepccg.learners.selection import without_rates
 from deepccg.methods.deepccg import ERRORS
 
 
-class Unlearned(NamedTuple):
-    """What remains: the learner's state, the labels, and the new codes of these."""
+def unlearn(state: State, labels: LabelTable, cls: Any, index: Any) -> tuple[State, Renumbered]:
+    """Return a DeepCCG state, and its labels, without a class or without stored examples.
 
-    state: State
-    labels: LabelTable
-    new_code: Mapping[int, int]
-
-
-def unlearn(state: State, labels: LabelTable, cls: Any, index: Any) -> Unlearned:
-    """Remove a class or stored examples from a DeepCCG state; see ``DeepCCGClassifier.forget``."""
+    Args:
+        state: The learner's.
+        labels: Those it knows.
+        cls: A label, or several; or else
+        index: Rows of the memory.
+    """
     if (cls is None) == (index is None):
         raise InputError("say what to forget: a class (cls=) or stored examples (index=)")
     # Cached embeddings and error rates of others depend on the forgotten: drop them all.
@@ -39,10 +38,10 @@ def unlearn(state: State, labels: LabelTable, cls: Any, index: Any) -> Unlearned
         columns = torch.unique(state.tensors["memory.y"][slots]).tolist()
         state = _without_examples(state, slots)
         forgotten = _unseen_classes(state, columns)
-    kept, new_code, new_task = labels.without(forgotten)
+    kept = labels.without(forgotten)
     if forgotten:
-        state = _without_classes(state, new_code, new_task)
-    return Unlearned(state, kept, new_code)
+        state = _without_classes(state, kept.new_code, kept.new_task)
+    return state, kept
 
 
 def without_memory(state: State, fresh: State) -> State:
