@@ -8,7 +8,6 @@ from typing import Any, Self
 
 import numpy as np
 import torch
-from scipy.special import log_softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
@@ -35,7 +34,7 @@ from deepccg.estimator.persistence import (
     to_arrays,
     transaction,
 )
-from deepccg.estimator.probabilities import log_odds, require_numbers
+from deepccg.estimator.probabilities import log_odds, log_probabilities, require_numbers
 from deepccg.estimator.spec import LearnerSpec, can_forget, is_generative, only_if
 from deepccg.estimator.unlearning import unlearn, without_memory
 from deepccg.learners.base import NetworkLearner
@@ -127,7 +126,9 @@ class DeepCCGClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
             shuffle = make_generator(self._spec.seed, "shuffle")
             fresh = self.learner_.state_dict()
             for _ in range(self.epochs):
-                if isinstance(self.learner_, ConditionedLearner):  # no other counts what it stored
+                if isinstance(
+                    self.learner_, ConditionedLearner
+                ):  # others count the stream, not the memory
                     self.learner_.load_state_dict(without_memory(self.learner_.state_dict(), fresh))
                 order = torch.randperm(len(x), generator=shuffle)
                 for rows in self._slices(len(x), min(FIT_BATCH, math.ceil(len(x) / FIT_STEPS))):
@@ -178,8 +179,7 @@ class DeepCCGClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
 
     def predict_log_proba(self, X: Any, task: AnyTask = None) -> FloatArray:  # noqa: N803
         """Return log probabilities ``[N, K]`` in the order of ``classes_``."""
-        log_probability: FloatArray = log_softmax(self._logits(X, task), axis=1)
-        return log_probability
+        return log_probabilities(self._logits(X, task))
 
     def predict_proba(self, X: Any, task: AnyTask = None) -> FloatArray:  # noqa: N803
         """Return probabilities ``[N, K]`` in the order of ``classes_``; 0 for classes not seen."""
