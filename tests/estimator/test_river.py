@@ -151,7 +151,7 @@ def test_a_new_feature_changes_no_prediction_before_it_is_learned() -> None:
     with_new = [model.predict_proba_one({"a": a, "b": 0.3, "c": 5.0}) for a in (-1.0, 2.0)]
     assert with_new == before
     state = copy.deepcopy(model)
-    state._meet(["c"])  # room is made, nothing is learned
+    state._add_features(["c"])  # room is made, nothing is learned
     assert state.classifier.n_features_in_ == 4
     asked = ({"a": -1.0, "b": 0.3, "c": 5.0}, {"a": 2.0, "b": 0.3})
     for x, expected in zip(asked, before, strict=True):

@@ -125,10 +125,10 @@ class DeepCCGClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
             targets = torch.from_numpy(codes)
             shuffle = make_generator(self._spec.seed, "shuffle")
             fresh = self.learner_.state_dict()
+            # A classifier derived from memory must not hold an example twice.
+            refill = isinstance(self.learner_, ConditionedLearner)
             for _ in range(self.epochs):
-                if isinstance(
-                    self.learner_, ConditionedLearner
-                ):  # others count the stream, not the memory
+                if refill:
                     self.learner_.load_state_dict(without_memory(self.learner_.state_dict(), fresh))
                 order = torch.randperm(len(x), generator=shuffle)
                 for rows in self._slices(len(x), min(FIT_BATCH, math.ceil(len(x) / FIT_STEPS))):
