@@ -82,7 +82,7 @@ def test_ood_score_of_few_or_equal_examples_is_finite(memory: int, clouds: Any) 
         assert np.isfinite(model.ood_score(x)).all()
 
 
-def test_directions_without_variation_tell_strangers() -> None:
+def test_directions_without_variation_reveal_unknown_inputs() -> None:
     """Wide along one axis, flat along the other: leaving the line is what is strange."""
     random = np.random.default_rng(0)
     x = random.normal(size=(200, 2)) * [5.0, 0.1]
@@ -93,7 +93,7 @@ def test_directions_without_variation_tell_strangers() -> None:
     assert model.ood_score(beside) > model.ood_score(along)
 
 
-def test_strange_inputs_score_higher(clouds: Any) -> None:
+def test_unknown_inputs_score_higher(clouds: Any) -> None:
     model = DeepCCGClassifier(random_state=0).fit(*clouds(NAMES, 20))
     known, strange = clouds(NAMES, 20, seed=1)[0], clouds(("bee",), 40, seed=1)[0]
     assert np.median(model.ood_score(strange)) > np.quantile(model.ood_score(known), 0.95)

@@ -95,7 +95,7 @@ def test_examples_leave_no_trace(fitted: DeepCCGClassifier, rows: set[int]) -> N
         np.testing.assert_allclose(model.predict_proba(x)[:, columns], expected, rtol=1e-12)
 
 
-def test_a_class_goes_with_the_last_example_ever_seen_of_it() -> None:
+def test_a_class_is_forgotten_with_its_last_seen_example() -> None:
     model = DeepCCGClassifier(random_state=0).partial_fit(np.eye(3), ["c", "a", "b"])
     model.forget(index=int(np.flatnonzero(model.memory_["label"] == "a")[0]))
     assert model.classes_.tolist() == ["b", "c"]
@@ -107,7 +107,7 @@ def test_a_class_goes_with_the_last_example_ever_seen_of_it() -> None:
     assert model.predict(np.eye(3)).tolist() == [1, 2, 3]
 
 
-def test_it_learns_on_and_may_meet_the_class_again(model: DeepCCGClassifier, clouds: Any) -> None:
+def test_learning_continues_and_the_class_may_return(model: DeepCCGClassifier, clouds: Any) -> None:
     model.forget(cls=["cow", "bee"])
     assert model.classes_.tolist() == ["ant", "dog", "gnu"]
     for step in range(10):
