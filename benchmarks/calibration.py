@@ -23,7 +23,7 @@ from sklearn.metrics import roc_auc_score
 
 from deepccg import Dataset, load_dataset, run
 from deepccg.core import derive_seed
-from deepccg.estimator.ood import strangeness
+from deepccg.estimator.ood import ood_scores
 from deepccg.evaluation import brier_score, expected_calibration_error, reliability
 from deepccg.methods.deepccg import DeepCCG
 from deepccg.records import write_atomically
@@ -85,7 +85,7 @@ def outputs_of(learner, inputs: dict[str, np.ndarray], file: Path) -> dict[str, 
             x = torch.from_numpy(np.array(images))
             logits = learner.predict_logits(x)[:, order]
             generative = isinstance(learner, DeepCCG)
-            strange = strangeness(learner, x) if generative else -logits.logsumexp(dim=1)
+            strange = ood_scores(learner, x) if generative else -logits.logsumexp(dim=1)
             found |= {name: logits.numpy(), f"{name}, how strange": strange.numpy()}
         file.parent.mkdir(parents=True, exist_ok=True)
         np.savez(file, **found)

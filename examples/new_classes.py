@@ -27,8 +27,9 @@ def main() -> float:
         accuracy = model.score(scaler.transform(x_test[known]), y_test[known])
         print(f"digits 0 to {pair[1]}: {accuracy:.1%} of the held-out ones right")
 
-    stored = model.evidence_["stored"].tolist()
-    print(f"seen: {int(model.evidence_['seen'].sum())} examples, stored: {sum(stored)} ({stored})")
+    counts = model.class_counts_
+    stored = counts["stored"].tolist()
+    print(f"seen: {counts['seen'].sum()} examples, stored: {sum(stored)} ({stored})")
     return float(accuracy)
 
 

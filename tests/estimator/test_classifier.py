@@ -20,14 +20,14 @@ from deepccg import METHODS, Batch, DeepCCG, DeepCCGClassifier, InputError
 from deepccg.estimator.classifier import log_odds
 
 
-def test_it_answers_what_the_learner_underneath_answers(clouds: Any) -> None:
+def test_predictions_are_the_learners(clouds: Any) -> None:
     """Same network, same batches, through the library: same probabilities, columns permuted."""
     module = nn.Sequential(nn.Linear(3, 8), nn.LayerNorm(8)).double()
     model = DeepCCGClassifier(encoder=module, memory=12, random_state=0)
     model.partial_fit(*clouds(("dog", "cow"), 5, seed=0))
     model.partial_fit(*clouds(("ant", "dog"), 5, seed=1))
     module.dim = 8
-    learner = DeepCCG(module, memory=12, seed=model._plan.seed)
+    learner = DeepCCG(module, memory=12, seed=model._spec.seed)
     code = {label: k for k, label in enumerate(dict.fromkeys(clouds(("dog", "cow"), 5)[1]))}
     code["ant"] = 2
     for seed, names in enumerate((("dog", "cow"), ("ant", "dog"))):
@@ -63,7 +63,7 @@ def test_one_call_is_one_step_and_batch_size_splits_it(clouds: Any) -> None:
     np.testing.assert_array_equal(split.predict_proba(x), parts.predict_proba(x))
 
 
-def test_fit_starts_anew_and_stores_no_example_twice(clouds: Any) -> None:
+def test_fit_starts_over_and_stores_no_example_twice(clouds: Any) -> None:
     x, y = clouds(("dog", "cow"), 10)
     model = DeepCCGClassifier(random_state=0, epochs=4, batch_size=7)
     model.partial_fit(*clouds(("bee", "ant"), 5)).fit(x, y)
@@ -71,7 +71,7 @@ def test_fit_starts_anew_and_stores_no_example_twice(clouds: Any) -> None:
     assert model.learner_.steps == 4 * 3
     stored = sorted(map(tuple, model.memory_["x"].tolist()))
     assert stored == sorted(map(tuple, x.tolist()))
-    assert model.evidence_["seen"].tolist() == [10, 10]
+    assert model.class_counts_["seen"].tolist() == [10, 10]
     again = clone(model).fit(x, y)
     np.testing.assert_array_equal(model.predict_proba(x), again.predict_proba(x))
 
@@ -109,7 +109,7 @@ def test_any_label_type(labels: Any) -> None:
 
 
 @pytest.mark.parametrize("bad", [["a", None], ["a", float("nan")], [1.0, float("nan")], ["a", 1]])
-def test_labels_that_are_none(bad: list[Any]) -> None:
+def test_missing_labels_are_refused(bad: list[Any]) -> None:
     with pytest.raises(ValueError, match=r"NaN|None|mixed"):
         DeepCCGClassifier().partial_fit(np.eye(2), np.array(bad, dtype=object))
 
@@ -145,7 +145,7 @@ def test_declared_classes_have_columns_and_no_probability(clouds: Any) -> None:
     model = DeepCCGClassifier(memory=9).partial_fit(x, y, classes=["ant", "cow", "dog"])
     assert model.predict_proba(x).shape == (10, 3)
     assert (model.predict_proba(x)[:, 0] == 0).all()
-    assert model.evidence_["stored"].tolist() == [0, 3, 3]
+    assert model.class_counts_["stored"].tolist() == [0, 3, 3]
     model.partial_fit(x, y, classes=["eel"])
     assert model.classes_.tolist() == ["ant", "cow", "dog", "eel"]
     assert np.isfinite(model.decision_function(x)).all()
@@ -156,9 +156,9 @@ def test_classes_may_be_declared_at_any_call(clouds: Any) -> None:
     """As if they had been declared at the first: each has its share of the memory."""
     x, y = clouds(("dog", "cow"), 20)
     model = DeepCCGClassifier(memory=20, random_state=0).partial_fit(x, y)
-    assert model.evidence_["stored"].tolist() == [10, 10]
+    assert model.class_counts_["stored"].tolist() == [10, 10]
     model.partial_fit(x, y, classes=["ant", "bee"])
-    assert model.evidence_["stored"].tolist() == [0, 0, 5, 5]
+    assert model.class_counts_["stored"].tolist() == [0, 0, 5, 5]
     assert model.predict_proba(x)[:, :2].max() == 0
 
 
@@ -265,7 +265,7 @@ def test_a_module_is_copied_and_frozen_parameters_stay(clouds: Any) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_every_method_can_be_the_engine(method: str, clouds: Any) -> None:
+def test_every_method_can_be_chosen(method: str, clouds: Any) -> None:
     model = DeepCCGClassifier(method, memory=20, random_state=0)
     for step in range(6):
         names = ("dog", "cow") if step < 3 else ("ant", "bee")
@@ -300,6 +300,8 @@ class Telling(nn.Module):
         ({"encoder": Telling()}, r"cannot embed inputs of shape \[3\]: it returns a dict"),
     ],
 )
-def test_wrong_parameters_are_one_line(params: dict[str, Any], message: str, clouds: Any) -> None:
+def test_wrong_parameters_are_refused_in_one_line(
+    params: dict[str, Any], message: str, clouds: Any
+) -> None:
     with pytest.raises(InputError, match=message):
         DeepCCGClassifier(**params).fit(*clouds(("cow", "dog"), 3))

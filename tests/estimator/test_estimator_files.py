@@ -17,7 +17,7 @@ from torch import nn
 
 from deepccg import METHODS, DeepCCGClassifier, InputError
 from deepccg.core import StateMismatch
-from deepccg.experiment.checkpoint import load_checkpoint, save_checkpoint
+from deepccg.learners.state_file import load_state, save_state
 
 
 def by_file(model: DeepCCGClassifier, path: Path) -> DeepCCGClassifier:
@@ -48,7 +48,9 @@ def by_copy(model: DeepCCGClassifier, path: Path) -> DeepCCGClassifier:
 
 @pytest.mark.parametrize("through", [by_file, by_pickle, by_joblib, by_copy])
 @pytest.mark.parametrize("method", ["deepccg", "esmer"])
-def test_it_goes_on_bit_for_bit(through: Any, method: str, clouds: Any, tmp_path: Path) -> None:
+def test_a_loaded_classifier_continues_bit_for_bit(
+    through: Any, method: str, clouds: Any, tmp_path: Path
+) -> None:
     model = DeepCCGClassifier(method, memory=9, random_state=3, batch_size=4)
     model.partial_fit(*clouds(("dog", "cow"), 6), task=["cow", "dog"])
     model.partial_fit(*clouds(("ant", "dog"), 6), classes=["bee"])
@@ -104,7 +106,7 @@ def test_images_come_back(tmp_path: Path) -> None:
     np.testing.assert_array_equal(twin.memory_["x"], model.memory_["x"])
 
 
-def test_a_module_is_given_again(clouds: Any, tmp_path: Path) -> None:
+def test_a_user_module_is_passed_again_on_load(clouds: Any, tmp_path: Path) -> None:
     x, y = clouds(("cow", "dog"), 10)
     model = DeepCCGClassifier(encoder=nn.Linear(3, 4), random_state=0).fit(x, y)
     model.save(tmp_path / "model")
@@ -137,7 +139,9 @@ def test_what_was_frozen_stays_frozen(clouds: Any, tmp_path: Path) -> None:
     assert all(p.requires_grad for p in whole.parameters())
 
 
-def test_a_module_with_lazy_layers_is_given_again(clouds: Any, tmp_path: Path) -> None:
+def test_a_user_module_with_lazy_layers_is_passed_again_on_load(
+    clouds: Any, tmp_path: Path
+) -> None:
     x, y = clouds(("cow", "dog"), 10)
     lazy = nn.Sequential(nn.LazyLinear(8), nn.ReLU(), nn.LazyLinear(4)).double()
     model = DeepCCGClassifier(encoder=lazy, random_state=0).fit(x, y)
@@ -147,7 +151,7 @@ def test_a_module_with_lazy_layers_is_given_again(clouds: Any, tmp_path: Path) -
     assert len(twin.learner_.trained()) == 4
 
 
-def test_where_nothing_can_be_written(clouds: Any, tmp_path: Path) -> None:
+def test_paths_that_cannot_be_written_are_refused(clouds: Any, tmp_path: Path) -> None:
     model = DeepCCGClassifier(random_state=0).fit(*clouds(("cow", "dog"), 3))
     with pytest.raises(InputError, match="is a directory: give the name of a file"):
         model.save(tmp_path)
@@ -176,7 +180,7 @@ def test_what_cannot_be_read_is_refused(clouds: Any, tmp_path: Path) -> None:
     with pytest.raises(StateMismatch, match="damaged"):
         DeepCCGClassifier.load(tmp_path / "noise")
     DeepCCGClassifier().fit(*clouds(("cow", "dog"), 3)).save(tmp_path / "model")
-    state, about = load_checkpoint(tmp_path / "model")
+    state, about = load_state(tmp_path / "model")
     for damaged, message in (
         ({}, "no classifier"),
         ({**about, "estimator": 99}, "no classifier"),
@@ -184,12 +188,12 @@ def test_what_cannot_be_read_is_refused(clouds: Any, tmp_path: Path) -> None:
         ({**about, "codes": [0, 5]}, "do not fit"),
         ({**about, "plan": {**about["plan"], "memory": 3}}, "memory"),
     ):
-        save_checkpoint(tmp_path / "damaged", state, damaged)
+        save_state(tmp_path / "damaged", state, damaged)
         with pytest.raises(StateMismatch, match=message):
             DeepCCGClassifier.load(tmp_path / "damaged")
 
 
-def test_what_json_cannot_say_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
+def test_values_that_json_cannot_hold_are_refused_and_nothing_is_written(tmp_path: Path) -> None:
     model = DeepCCGClassifier(method_params={"lr": np.float32(0.1)})
     model.partial_fit(np.eye(2), ["cow", "dog"])
     with pytest.raises(InputError, match="JSON"):

@@ -49,7 +49,7 @@ def share_nearest(z: Array, means: Array, labels: npt.NDArray[Any]) -> float:
     return float((np.array(NAMES)[cdist(z, means).argmin(axis=1)] == labels).mean())
 
 
-def test_against_a_computation_by_hand(clouds: Any) -> None:
+def test_shift_against_a_computation_by_hand(clouds: Any) -> None:
     model = moving_model()
     for seed in range(3):
         model.partial_fit(*clouds(NAMES, 4, seed=seed))
@@ -74,7 +74,9 @@ def test_against_a_computation_by_hand(clouds: Any) -> None:
     assert found.distance > 0
 
 
-def test_it_reports_since_the_last_reading(clouds: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_shift_is_measured_since_the_last_reading(
+    clouds: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO, logger="deepccg")
     model = moving_model().partial_fit(*clouds(NAMES, 4))
     assert all(math.isnan(v) for v in dataclasses.astuple(model.shift_)[2:])
@@ -90,7 +92,7 @@ def test_it_reports_since_the_last_reading(clouds: Any, caplog: pytest.LogCaptur
     assert f"{first.distance:.4g}" in messages[0]
 
 
-def test_an_embedding_that_stands_still(clouds: Any) -> None:
+def test_a_fixed_embedding_does_not_shift(clouds: Any) -> None:
     model = DeepCCGClassifier(encoder="identity", memory=12).partial_fit(*clouds(NAMES, 4))
     assert model.shift_.examples == 0
     found = model.partial_fit(*clouds(NAMES, 4, seed=1)).shift_
@@ -107,7 +109,7 @@ def test_reading_does_not_change_learning(clouds: Any) -> None:
     np.testing.assert_array_equal(read.predict_proba(x), unread.predict_proba(x))
 
 
-def test_what_begins_anew_follows_nothing(clouds: Any, tmp_path: Path) -> None:
+def test_copies_and_new_fits_start_a_new_measurement(clouds: Any, tmp_path: Path) -> None:
     model = DeepCCGClassifier(memory=12, random_state=0).partial_fit(*clouds(NAMES, 4))
     assert model.shift_.steps == 0
     model.partial_fit(*clouds(NAMES, 4, seed=1))
@@ -119,7 +121,7 @@ def test_what_begins_anew_follows_nothing(clouds: Any, tmp_path: Path) -> None:
     assert [copy.shift_.steps for copy in copies] == [0, 0]
     assert model.shift_.steps == 1
     model.forget(index=0)
-    assert not [value for value in vars(model).values() if type(value).__name__ == "ShiftWatch"]
+    assert not [value for value in vars(model).values() if type(value).__name__ == "ShiftMonitor"]
     assert model.partial_fit(*clouds(NAMES, 4, seed=2)).shift_.steps == 0
     assert model.fit(*clouds(NAMES, 4)).shift_.steps == 0
 
@@ -132,7 +134,7 @@ def test_a_learned_head_can_be_followed(clouds: Any) -> None:
     head = [parameter.detach().numpy().copy() for parameter in model.learner_.head.parameters()]
     model.partial_fit(*clouds(NAMES, 4, seed=1))
     after = embedded(model, table["x"])
-    columns = np.array([model._labels.labels[model._labels.positions()[c]] for c in range(3)])
+    columns = np.array([model._labels.labels[p] for p in model._labels.positions(range(3))])
     stale = (columns[(after @ head[0].T + head[1]).argmax(axis=1)] == table["label"]).mean()
     now = (model.predict(table["x"]) == table["label"]).mean()
     found = model.shift_
@@ -140,7 +142,7 @@ def test_a_learned_head_can_be_followed(clouds: Any) -> None:
     assert found.misalignment == pytest.approx(stale - now, abs=1e-12)
 
 
-def test_nothing_to_follow(clouds: Any) -> None:
+def test_an_empty_memory_has_no_shift(clouds: Any) -> None:
     with pytest.raises(NotFittedError):
         _ = DeepCCGClassifier().shift_
     with pytest.raises(InputError, match="memory is empty"):

@@ -82,7 +82,7 @@ def test_ood_score_of_few_or_equal_examples_is_finite(memory: int, clouds: Any) 
         assert np.isfinite(model.ood_score(x)).all()
 
 
-def test_directions_without_variation_tell_strangers() -> None:
+def test_directions_without_variation_reveal_unknown_inputs() -> None:
     """Wide along one axis, flat along the other: leaving the line is what is strange."""
     random = np.random.default_rng(0)
     x = random.normal(size=(200, 2)) * [5.0, 0.1]
@@ -93,17 +93,23 @@ def test_directions_without_variation_tell_strangers() -> None:
     assert model.ood_score(beside) > model.ood_score(along)
 
 
-def test_strange_inputs_score_higher(clouds: Any) -> None:
+def test_unknown_inputs_score_higher(clouds: Any) -> None:
     model = DeepCCGClassifier(random_state=0).fit(*clouds(NAMES, 20))
     known, strange = clouds(NAMES, 20, seed=1)[0], clouds(("bee",), 40, seed=1)[0]
     assert np.median(model.ood_score(strange)) > np.quantile(model.ood_score(known), 0.95)
 
 
-def test_evidence(model: DeepCCGClassifier) -> None:
-    table = model.evidence_
+def test_class_counts(model: DeepCCGClassifier) -> None:
+    table = model.class_counts_
     assert table["label"].tolist() == list(NAMES)
     assert table["seen"].tolist() == [10, 10, 10]
     assert table["stored"].tolist() == [len(stored(model, name)) for name in NAMES]
+
+
+def test_the_former_name_of_class_counts_warns(model: DeepCCGClassifier) -> None:
+    with pytest.warns(DeprecationWarning, match="class_counts_"):
+        table = model.evidence_
+    assert table["seen"].tolist() == model.class_counts_["seen"].tolist()
 
 
 def test_memory_holds_examples_of_the_data(model: DeepCCGClassifier, clouds: Any) -> None:
@@ -160,7 +166,7 @@ def test_other_methods_have_a_memory_and_no_densities(clouds: Any) -> None:
     x, y = clouds(("cow", "dog"), 5)
     model = DeepCCGClassifier("er", memory=6, epochs=1).fit(x, y)
     assert set(model.memory_) == {"index", "label", "x"}
-    assert model.evidence_["stored"].sum() == 6
+    assert model.class_counts_["stored"].sum() == 6
     for name in ("ood_score", "explain", "forget"):
         assert not hasattr(model, name)
         assert hasattr(DeepCCGClassifier(), name)
@@ -170,7 +176,7 @@ def test_other_methods_have_a_memory_and_no_densities(clouds: Any) -> None:
         empty.ood_score(x)
 
 
-@pytest.mark.parametrize("name", ["memory_", "evidence_"])
-def test_nothing_is_told_before_learning(name: str) -> None:
+@pytest.mark.parametrize("name", ["memory_", "class_counts_"])
+def test_unfitted_classifiers_are_refused(name: str) -> None:
     with pytest.raises(NotFittedError):
         getattr(DeepCCGClassifier(), name)

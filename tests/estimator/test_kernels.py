@@ -39,7 +39,7 @@ def test_a_classifier_keeps_its_kernels(tmp_path):
 
 @needs_compiler
 @pytest.mark.parametrize("method", ["deepccg", "deepccg-reservoir"])
-def test_one_learns_the_same_without_a_compiler(method, request):
+def test_learning_is_the_same_without_a_compiler(method, request):
     (x, y), *_ = batches(1)
     model = learned(method=method)
     assert model.score(x, y) > 0.8
@@ -51,7 +51,7 @@ def test_one_learns_the_same_without_a_compiler(method, request):
 
 
 @pytest.mark.usefixtures("without_compiler")
-def test_nothing_is_said_of_a_compiler_that_is_not_there(recwarn):
+def test_a_missing_compiler_gives_no_warning(recwarn):
     model = learned()
     assert not model.learner_.native
     assert not recwarn.list

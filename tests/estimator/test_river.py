@@ -97,7 +97,7 @@ def test_before_anything_was_learned() -> None:
     assert model.predict_proba_many(frame).shape == (2, 0)
 
 
-def test_rows_need_inputs() -> None:
+def test_rows_need_a_fitted_classifier() -> None:
     model = RiverClassifier(batch_size=2, **SMALL)
     model.learn_one({"a": 1.0}, "cow")  # it waits
     with pytest.raises(InputError, match="nothing was learned yet"):
@@ -108,7 +108,7 @@ def test_rows_need_inputs() -> None:
 
 
 @pytest.mark.parametrize("rows", [0, 3, 4])
-def test_nothing_asked_nothing_answered(rows: int) -> None:
+def test_empty_frames_give_empty_predictions(rows: int) -> None:
     """Before anything was learned, while examples wait, and afterwards."""
     model = learned(RiverClassifier(batch_size=4, **SMALL), stream(rows, seed=3))
     frame = pd.DataFrame({"a": [1.0], "b": [2.0]}, index=["x"])
@@ -151,7 +151,7 @@ def test_a_new_feature_changes_no_prediction_before_it_is_learned() -> None:
     with_new = [model.predict_proba_one({"a": a, "b": 0.3, "c": 5.0}) for a in (-1.0, 2.0)]
     assert with_new == before
     state = copy.deepcopy(model)
-    state._meet(["c"])  # room is made, nothing is learned
+    state._add_features(["c"])  # room is made, nothing is learned
     assert state.classifier.n_features_in_ == 4
     asked = ({"a": -1.0, "b": 0.3, "c": 5.0}, {"a": 2.0, "b": 0.3})
     for x, expected in zip(asked, before, strict=True):
@@ -253,7 +253,7 @@ def test_new_features_under_every_method(method: str, encoder: str) -> None:
     model.learn_one({"a": 1.0}, "cow")
 
 
-def test_a_module_of_ones_own_has_no_room_for_new_features() -> None:
+def test_a_user_module_cannot_take_new_features() -> None:
     model = RiverClassifier(encoder=nn.Linear(2, 3), seed=0)
     learned(model, stream(5))
     with pytest.raises(InputError, match="the 2 features it began with"):
@@ -261,7 +261,7 @@ def test_a_module_of_ones_own_has_no_room_for_new_features() -> None:
     assert model.predict_one({"a": 1.0, "b": 1.0, "c": 1.0}) in {"ant", "cow", "dog"}
 
 
-def test_copies_go_on_bit_for_bit() -> None:
+def test_copies_continue_bit_for_bit() -> None:
     model = learned(RiverClassifier(batch_size=3, **SMALL), stream(13))
     twins = [pickle.loads(pickle.dumps(model)), copy.deepcopy(model)]  # noqa: S301  (our own)
     for twin in (model, *twins):
@@ -299,6 +299,6 @@ def test_river_knows_what_it_is() -> None:
 
 
 @pytest.mark.parametrize("value", [0, -1, 1.5])
-def test_a_batch_size_that_is_none(value: Any) -> None:
+def test_invalid_batch_sizes_are_refused(value: Any) -> None:
     with pytest.raises(InputError, match="batch_size is"):
         RiverClassifier(batch_size=value).learn_one({"a": 1.0}, 0)

@@ -52,7 +52,7 @@ def with_labels(*labels: Any, batch_size: int = 3) -> RiverClassifier:
         ([0, 1, 2, 0], float("inf")),
     ],
 )
-def test_what_can_be_no_label_never_waits(call: Call, known: list[Any], bad: Any) -> None:
+def test_invalid_labels_never_wait(call: Call, known: list[Any], bad: Any) -> None:
     model = with_labels(*known)
     before = pickle.dumps(model)
     with pytest.raises(InputError, match=r"Unknown label type: |cannot be mixed"):
@@ -151,7 +151,7 @@ def test_forgetting_reaches_what_waits() -> None:
     assert model.predict_one({"f": 1.0}) == "eel"
 
 
-def test_a_forgotten_row_is_not_kept_by_its_neighbour() -> None:
+def test_a_waiting_row_does_not_keep_forgotten_ones_alive() -> None:
     model = RiverClassifier(batch_size=3, **SMALL)
     model.learn_many(pd.DataFrame({"f": [1.25, 2.5]}), pd.Series(["a", "b"]))
     model.forget("a")
@@ -160,7 +160,7 @@ def test_a_forgotten_row_is_not_kept_by_its_neighbour() -> None:
 
 
 @pytest.mark.parametrize("rows", [2, 3, 4])
-def test_a_model_that_has_forgotten_everything_knows_nothing(rows: int) -> None:
+def test_a_model_that_has_forgotten_every_label_predicts_nothing(rows: int) -> None:
     model = with_labels(*"abca"[:rows])
     model.forget(list("abc"[:rows]))
     x, frame = {"f": 1.0}, pd.DataFrame({"f": [1.0, 2.0]})
@@ -174,7 +174,7 @@ def test_a_model_that_has_forgotten_everything_knows_nothing(rows: int) -> None:
     assert model.predict_one(x) == 7
 
 
-def test_only_what_was_met_can_be_forgotten() -> None:
+def test_unknown_labels_cannot_be_forgotten() -> None:
     with pytest.raises(InputError, match=r"'a'.* never seen"):
         RiverClassifier().forget("a")
     with pytest.raises(AttributeError, match="forget"):

@@ -1,7 +1,7 @@
 """The contract: batches, tasks, learners, and what they say when something is wrong."""
 
 from deepccg.core.compile import default_cache_dir
-from deepccg.core.config import Config
+from deepccg.core.config import Config, check_setting_sizes, validated
 from deepccg.core.errors import (
     CannotWrite,
     DeepCCGError,
@@ -47,10 +47,12 @@ __all__ = [
     "TestSet",
     "all_finite",
     "check_examples",
+    "check_setting_sizes",
     "default_cache_dir",
     "derive_seed",
     "has_finite_squares",
     "kind_of",
     "make_generator",
     "require_finite",
+    "validated",
 ]

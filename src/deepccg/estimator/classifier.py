@@ -1,94 +1,60 @@
 """A classifier that keeps learning, with scikit-learn's conventions."""
 
-import copy
 import math
 import os
+import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any, Self
 
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
-from torch import Tensor, nn
+from torch import nn
 
-from deepccg.core import Batch, InputError, make_generator
+from deepccg.core import Batch, State, make_generator
+from deepccg.estimator import inspection
 from deepccg.estimator.features import FloatArray
 from deepccg.estimator.inputs import check_count, check_inputs, check_labels
-from deepccg.estimator.inspection import Inspection
+from deepccg.estimator.inspection import RepresentationShift, ShiftMonitor, Table
 from deepccg.estimator.labels import (
     AnyTask,
-    IntArray,
     Labels,
     LabelTable,
-    TaskTable,
     check_within,
-    labels_of,
     plain_labels,
+    task_labels,
 )
-from deepccg.estimator.onnx_export import export_estimator
+from deepccg.estimator.onnx_export import export_classifier
+from deepccg.estimator.ood import ood_scores
 from deepccg.estimator.persistence import (
-    all_or_nothing,
-    as_arrays,
-    as_tensors,
-    load_estimator,
-    save_estimator,
+    from_arrays,
+    load_classifier,
+    save_classifier,
+    to_arrays,
+    transaction,
 )
-from deepccg.estimator.spec import Plan, can_forget, completed_params, only_if
-from deepccg.estimator.unlearning import forget, without_memory
+from deepccg.estimator.probabilities import log_odds, log_probabilities, require_numbers
+from deepccg.estimator.spec import LearnerSpec, can_forget, is_generative, only_if
+from deepccg.estimator.unlearning import unlearn, without_memory
+from deepccg.learners.base import NetworkLearner
 from deepccg.methods.deepccg import DeepCCG
 from deepccg.methods.protocl import ProtoCL
-
-CERTAIN = 1e9  # log odds of what is impossible or certain, so that they are finite
-
-
-def check_predicted(logits: FloatArray) -> None:
-    """Refuse inputs on which the encoder or the classifier has overflown."""
-    rows = np.isnan(logits.max(axis=1, initial=-np.inf))
-    if rows.any():
-        raise InputError(
-            f"the outputs for row {rows.argmax()} of X are not numbers: its values are too large "
-            f"for this encoder; scale the inputs"
-        )
-
-
-def log_softmax(logits: FloatArray) -> FloatArray:
-    """Log probabilities of ``logits [N, K]``."""
-    total: FloatArray = np.logaddexp.reduce(logits, axis=1, keepdims=True)
-    return logits - total
-
-
-def log_odds(logits: FloatArray) -> FloatArray:
-    """``log p_c / (1 - p_c)`` of ``logits [N, K]``, exact also where p_c is nearly 1.
-
-    >>> log_odds(np.log([[0.2, 0.8]])).round(4).tolist()
-    [[-1.3863, 1.3863]]
-    """
-    best = logits.argmax(axis=1)[:, None]
-    rest = logits.copy()
-    np.put_along_axis(rest, best, -np.inf, axis=1)
-    rest_total = np.logaddexp.reduce(rest, axis=1, keepdims=True)
-    total = np.logaddexp(rest_total, np.take_along_axis(logits, best, axis=1))
-    odds = rest - total - np.log1p(-np.exp(rest - total))  # here p_c is at most a half
-    np.put_along_axis(odds, best, np.take_along_axis(logits, best, axis=1) - rest_total, axis=1)
-    return np.clip(odds, -CERTAIN, CERTAIN)
-
 
 FIT_BATCH, FIT_STEPS = 32, 10  # of ``fit``: most rows per step, fewest steps per pass
 
 
-class DeepCCGClassifier(Inspection, ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # untyped
+class DeepCCGClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # untyped
     """A classifier that keeps learning from a stream, new classes included, in fixed memory.
 
     ``partial_fit`` takes one step and may bring classes that were never declared. ``fit`` starts
-    anew and makes ``epochs`` shuffled passes; with a method whose classifier is derived from
-    memory (DeepCCG), each pass fills the memory anew, so that it holds no example twice.
+    over and makes ``epochs`` shuffled passes; with a method whose classifier is derived from
+    memory (DeepCCG), each pass refills the memory, so that it holds no example twice.
 
     Args:
-        method: The engine, a name of ``deepccg.METHODS``.
+        method: A name of ``deepccg.METHODS``.
         method_params: Its fields, such as ``{"lr": 0.05}``; ``deepccg methods NAME`` lists them.
-            DeepCCG has ``renewal="errors"`` unless it is given: classes that change are followed.
+            DeepCCG has ``renewal="errors"`` by default, so that classes that change are followed.
         encoder: ``"mlp"`` for vectors, ``"resnet"`` for images, ``"identity"`` for embeddings
             computed elsewhere, ``"auto"`` to choose between the first two by the data's shape, or
             a module ``[B, F] -> [B, D]`` or ``[B, C, H, W] -> [B, D]``, which is copied. Parameters
@@ -99,7 +65,7 @@ class DeepCCGClassifier(Inspection, ClassifierMixin, BaseEstimator):  # type: ig
             and the steps of ``fit`` 32 rows, or a tenth of the data where that is less.
         epochs: Passes that ``fit`` makes.
         device: Where the learner lives, as PyTorch names it.
-        random_state: Seeds the encoder, the order of ``fit`` and the learner's own draws.
+        random_state: Seeds the encoder, the order of ``fit`` and the learner's draws.
 
     Attributes:
         classes_: The labels known, sorted; declared ones included.
@@ -116,8 +82,14 @@ class DeepCCGClassifier(Inspection, ClassifierMixin, BaseEstimator):  # type: ig
     (['ant', 'cow', 'dog'], ['ant'])
     """
 
-    n_features_in_: int
+    classes_: Labels
+    feature_names_in_: Labels
     input_shape_: tuple[int, ...]
+    learner_: NetworkLearner[Any]
+    n_features_in_: int
+    _labels: LabelTable
+    _shift_monitor: ShiftMonitor
+    _spec: LearnerSpec
 
     def __init__(
         self,
@@ -144,84 +116,139 @@ class DeepCCGClassifier(Inspection, ClassifierMixin, BaseEstimator):  # type: ig
 
     def fit(self, X: Any, y: Any) -> Self:  # noqa: N803  (scikit-learn's name)
         """Forget everything and learn ``X``, ``y`` in ``epochs`` shuffled passes."""
-        with all_or_nothing(self):
-            self._fit(X, y)
+        with transaction(self):
+            check_count("epochs", self.epochs)
+            x = check_inputs(self, X, reset=True)
+            labels = check_labels(y, x)
+            self._labels, codes = LabelTable.empty().coded(labels)
+            self.classes_ = self._labels.labels
+            self._rebuild(LearnerSpec.of(vars(self), x, declared=len(self._labels)))
+            targets = torch.from_numpy(codes)
+            shuffle = make_generator(self._spec.seed, "shuffle")
+            fresh = self.learner_.state_dict()
+            # A classifier derived from memory must not hold an example twice.
+            refill = isinstance(self.learner_, DeepCCG | ProtoCL)
+            for _ in range(self.epochs):
+                if refill:
+                    self.learner_.load_state_dict(without_memory(self.learner_.state_dict(), fresh))
+                order = torch.randperm(len(x), generator=shuffle)
+                for rows in self._slices(len(x), min(FIT_BATCH, math.ceil(len(x) / FIT_STEPS))):
+                    self.learner_.learn(Batch(x[order[rows]], targets[order[rows]]))
         return self
 
-    def _fit(self, X: Any, y: Any) -> None:  # noqa: N803
-        check_count("epochs", self.epochs)
-        x = check_inputs(self, X, reset=True)
-        labels = check_labels(y, x)
-        self._labels = LabelTable.empty().extended(labels)
-        self.classes_ = self._labels.labels
-        self._start(x, len(self._labels))
-        codes = torch.from_numpy(self._labels.encode(labels))
-        shuffle = make_generator(self._plan.seed, "shuffle")
-        fresh = self.learner_.state_dict()
-        for _ in range(self.epochs):
-            if isinstance(self.learner_, DeepCCG | ProtoCL):  # no other counts what it stored
-                self.learner_.load_state_dict(without_memory(self.learner_.state_dict(), fresh))
-            order = torch.randperm(len(x), generator=shuffle)
-            for rows in self._steps(len(x), min(FIT_BATCH, math.ceil(len(x) / FIT_STEPS))):
-                self.learner_.learn(Batch(x[order[rows]], codes[order[rows]]))
-
     def partial_fit(self, X: Any, y: Any, classes: Any = None, task: AnyTask = None) -> Self:  # noqa: N803
-        """Learn one batch, or further ones of ``batch_size``; new classes need no declaration.
+        """Learn one batch, or several of ``batch_size``; new classes need no declaration.
 
         Args:
             X: Vectors ``[N, F]`` or images ``[N, H, W, C]``.
             y: Their labels ``[N]``.
             classes: Labels that will come, if known: they share the memory from the start.
             task: The labels that are possible here, if not all: examples are then compared with
-                these alone, and methods that need to know where a task ends see the labels change.
+                these alone, and methods that need task boundaries see the labels change.
         """
-        with all_or_nothing(self):
-            self._partial_fit(X, y, classes, task)
+        with transaction(self):
+            first = "learner_" not in vars(self)
+            x = check_inputs(self, X, reset=first)
+            labels = check_labels(y, x)
+            table = LabelTable.empty() if first else self._labels
+            if classes is not None:
+                table = table.extended(plain_labels(classes))
+            declared = len(table)
+            if task is not None:
+                allowed = task_labels(task)
+                table = table.extended(allowed)
+                check_within(labels, allowed)
+            table, codes = table.coded(labels)
+            if first:
+                self._rebuild(LearnerSpec.of(vars(self), x, declared))
+            else:
+                self._spec.require_unchanged(vars(self))
+            own_task = table.task(task)
+            with self.learner_.transaction():
+                if classes is not None:
+                    self.learner_.class_table.declare(range(declared))
+                for rows in self._slices(len(x), len(x)):
+                    self.learner_.learn(Batch(x[rows], torch.from_numpy(codes[rows]), own_task))
+            self._labels, self.classes_ = table.with_task(own_task), table.labels
         return self
 
-    def _partial_fit(self, X: Any, y: Any, classes: Any, task: AnyTask) -> None:  # noqa: N803
-        first = "learner_" not in vars(self)
-        x = check_inputs(self, X, reset=first)
-        labels = check_labels(y, x)
-        table = LabelTable.empty() if first else self._labels
-        if classes is not None:
-            table = table.extended(plain_labels(classes))
-        declared = len(table)
-        if task is not None:
-            table = table.extended(labels_of(task))
-            check_within(labels, labels_of(task))
-        table, codes = table.coded(labels)
-        if first:
-            self._start(x, declared)
-        else:
-            self._plan.require_unchanged(self)
-        self._labels, self.classes_ = table, table.labels
-        own_task = self._tasks.task(task, table)
-        with self.learner_.transaction():
-            if classes is not None:
-                self.learner_.class_table.declare(range(declared))
-            for rows in self._steps(len(x), len(x)):
-                self.learner_.learn(Batch(x[rows], torch.from_numpy(codes[rows]), own_task))
-        self._tasks.note(own_task)
-
     def predict(self, X: Any, task: AnyTask = None) -> Labels:  # noqa: N803
-        """The most probable label of each example, ``[N]``; with a task, of its labels."""
+        """Return the most probable label of each example, ``[N]``; with a task, of its labels."""
         best = self._logits(X, task).argmax(axis=1)
         labels: Labels = self.classes_[best]
         return labels
 
     def predict_log_proba(self, X: Any, task: AnyTask = None) -> FloatArray:  # noqa: N803
-        """Log probabilities ``[N, K]`` in the order of ``classes_``."""
-        return log_softmax(self._logits(X, task))
+        """Return log probabilities ``[N, K]`` in the order of ``classes_``."""
+        return log_probabilities(self._logits(X, task))
 
     def predict_proba(self, X: Any, task: AnyTask = None) -> FloatArray:  # noqa: N803
-        """Probabilities ``[N, K]`` in the order of ``classes_``; 0 for what was never seen."""
-        return np.exp(log_softmax(self._logits(X, task)))
+        """Return probabilities ``[N, K]`` in the order of ``classes_``; 0 for classes not seen."""
+        return np.exp(self.predict_log_proba(X, task))
 
     def decision_function(self, X: Any, task: AnyTask = None) -> FloatArray:  # noqa: N803
-        """Log odds of each class against the others, ``[N, K]``; ``[N]`` of the second of two."""
+        """Return log odds of each class against the others, ``[N, K]``; ``[N]`` of two classes."""
         odds = log_odds(self._logits(X, task))
         return odds[:, 1] if odds.shape[1] == 2 else odds
+
+    @only_if(is_generative)
+    def ood_score(self, X: Any) -> FloatArray:  # noqa: N803
+        """Return how unlike anything learned each input is, ``[N]``: larger is more unusual.
+
+        Minus the log of the predictive density of its embedding under all classes seen, each
+        equally likely, with the covariance that the stored examples have within their classes.
+        """
+        check_is_fitted(self)
+        learner = inspection.require_densities(self.learner_)
+        return ood_scores(learner, check_inputs(self, X, reset=False)).cpu().numpy()
+
+    @only_if(is_generative)
+    def explain(self, X: Any, neighbours: int = 3) -> Table:  # noqa: N803
+        """Return why each input is classified as it is.
+
+        Returns:
+            ``distance [N, K]`` to the mean of each class, in the order of ``classes_`` and in
+            standard deviations (NaN where nothing is stored), and of the nearest stored examples
+            ``neighbour [N, n]`` (rows of ``memory_``), ``neighbour_label`` and
+            ``neighbour_distance``.
+        """
+        check_is_fitted(self)
+        learner, x = inspection.require_densities(self.learner_), check_inputs(self, X, reset=False)
+        return inspection.explain(learner, self._labels, x, neighbours)
+
+    @property
+    def memory_(self) -> Table:
+        """The stored examples, one row each: ``index``, ``label``, ``x`` and ``contribution``.
+
+        The contribution, with a generative method, is the KL divergence of the posterior over
+        the class's mean from what it would be without the example: infinite for the only one.
+        """
+        check_is_fitted(self)
+        return inspection.stored_examples(self.learner_, self._labels)
+
+    @property
+    def class_counts_(self) -> Table:
+        """How many examples of each class were ``seen`` and are ``stored``, ``[K]``."""
+        check_is_fitted(self)
+        return inspection.class_counts(self.learner_, self._labels)
+
+    @property
+    def evidence_(self) -> Table:
+        """The former name of ``class_counts_``."""
+        warnings.warn("evidence_ is now class_counts_", DeprecationWarning, stacklevel=2)
+        return self.class_counts_
+
+    @property
+    def shift_(self) -> RepresentationShift:
+        """What learning did to the stored examples' embeddings since this was last read.
+
+        The first reading starts the measurement: there is nothing to compare with. Without
+        learning in between it is the same again. Each shift is logged, as INFO to ``deepccg``.
+        """
+        check_is_fitted(self)
+        if "_shift_monitor" not in vars(self):
+            self._shift_monitor = ShiftMonitor()
+        return self._shift_monitor.measure(self.learner_)
 
     @only_if(can_forget)
     def forget(self, cls: Any = None, index: Any = None) -> Self:
@@ -235,16 +262,18 @@ class DeepCCGClassifier(Inspection, ClassifierMixin, BaseEstimator):  # type: ig
             index: A row of ``memory_``, or several. A class that loses the last of its examples
                 that were ever seen goes as well.
         """
-        check_is_fitted(self)
-        self._plan.require_unchanged(self)
-        with all_or_nothing(self):
-            forget(self, cls, index)
+        with transaction(self):
+            check_is_fitted(self)
+            self._spec.require_unchanged(vars(self))
+            state, kept = unlearn(self.learner_.state_dict(), self._labels, cls, index)
+            self._labels, self.classes_ = kept.table, kept.table.labels
+            self._rebuild(self._spec.renumbered(kept.new_code), state)
         return self
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted classifier to one file of tensors and JSON, from which it goes on."""
+        """Write the fitted classifier to one file of tensors and JSON, from which it continues."""
         check_is_fitted(self)
-        save_estimator(path, self)
+        save_classifier(path, self)
 
     def export(self, path: str | os.PathLike[str], format: str = "onnx") -> None:  # noqa: A002
         """Write an ONNX file that predicts what this classifier predicts; it cannot learn.
@@ -258,7 +287,7 @@ class DeepCCGClassifier(Inspection, ClassifierMixin, BaseEstimator):  # type: ig
             format: ``"onnx"``.
         """
         check_is_fitted(self)
-        export_estimator(path, self, format)
+        export_classifier(path, self, format)
 
     @classmethod
     def load(
@@ -268,7 +297,7 @@ class DeepCCGClassifier(Inspection, ClassifierMixin, BaseEstimator):  # type: ig
         encoder: nn.Module | None = None,
         device: str | None = None,
     ) -> Self:
-        """A saved classifier. Nothing in the file can run code.
+        """Return a saved classifier. Nothing in the file can run code.
 
         Args:
             path: What ``save`` wrote.
@@ -276,56 +305,41 @@ class DeepCCGClassifier(Inspection, ClassifierMixin, BaseEstimator):  # type: ig
             device: Another device than it was on.
         """
         loaded = cls()
-        load_estimator(path, loaded, encoder, device)
+        load_classifier(path, loaded, encoder, device)
         return loaded
 
     def __getstate__(self) -> dict[str, Any]:
-        """The learner as its saved state: arrays and plain values, no generator or cache."""
+        """Return the attributes, the learner as its saved state: arrays and plain values."""
         state: dict[str, Any] = dict(super().__getstate__())
-        state.pop("_watch", None)
+        state.pop("_shift_monitor", None)
         if "learner_" in state:
-            state["learner_"] = as_arrays(self.learner_.state_dict())
+            state["learner_"] = to_arrays(self.learner_.state_dict())
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         if "learner_" in state:
-            self.learner_ = self._plan.build()
-            self.learner_.load_state_dict(as_tensors(state["learner_"]))
+            self._rebuild(self._spec, from_arrays(state["learner_"]))
 
-    def _start(self, x: Tensor, declared: int) -> None:
-        """A fresh learner for inputs like ``x`` that knows the first ``declared`` codes."""
-        check_count("memory", self.memory, least=0)
-        self.__dict__.pop("_watch", None)
-        self._tasks = TaskTable()
-        self._plan = Plan(
-            method=self.method,
-            method_params=completed_params(self.method, self.method_params),
-            encoder=copy.deepcopy(self.encoder),
-            encoder_params=dict(self.encoder_params or {}),
-            memory=self.memory,
-            device=self.device,
-            shape=tuple(x.shape[1:]),
-            double=x.dtype == torch.float64,
-            classes=tuple(range(declared)),
-            seed=int(check_random_state(self.random_state).randint(2**31 - 1)),
-        )
-        self.learner_ = self._plan.build()
+    def _rebuild(self, spec: LearnerSpec, state: State | None = None) -> None:
+        """Replace the learner: the free slots of the old one may hold what was forgotten."""
+        self._spec, self.learner_ = spec, spec.build(state)
+        self.__dict__.pop("_shift_monitor", None)  # it follows examples of the old learner
 
-    def _steps(self, length: int, default: int) -> Iterator[slice]:
+    def _slices(self, length: int, default: int) -> Iterator[slice]:
+        """Yield the rows of each step; ``default`` is the ``batch_size`` where none is set."""
         size = default if self.batch_size is None else self.batch_size
         check_count("batch_size", size)
         for begin in range(0, length, size):
             yield slice(begin, begin + size)
 
     def _logits(self, X: Any, task: AnyTask) -> FloatArray:  # noqa: N803
-        """The learner's logits in the order of ``classes_``, ``[N, K]``; -inf where it has none."""
+        """Return the learner's logits in the order of ``classes_``, ``[N, K]``, or -inf."""
         check_is_fitted(self)
         x = check_inputs(self, X, reset=False)
-        own_task = self._tasks.task(task, self._labels)
+        own_task = self._labels.task(task)
         raw = self.learner_.predict_logits(x, own_task).double().cpu().numpy()
-        check_predicted(raw)
+        require_numbers(raw)
         logits = np.full((len(x), len(self.classes_)), -np.inf)
-        columns: IntArray = np.array(self.learner_.columns(own_task), dtype=np.int64)
-        logits[:, self._labels.positions()[columns]] = raw
+        logits[:, self._labels.positions(self.learner_.columns(own_task))] = raw
         return logits

@@ -1,17 +1,14 @@
-"""What ``encoder=`` can be: a name, or a module of the user's."""
+"""The encoder of an estimator: a named network, or a module of the user's."""
 
 import copy
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from deepccg.core import InputError, derive_seed
-from deepccg.experiment.config import validated
+from deepccg.core import InputError, derive_seed, validated
 from deepccg.networks import Flatten, NetworkConfig, as_float, build_network
-
-EncoderName = Literal["auto", "identity", "mlp", "resnet"]
 
 _KINDS = {"auto": "auto", "identity": "identity", "mlp": "mlp", "resnet": "resnet18"}
 
@@ -19,16 +16,13 @@ _KINDS = {"auto": "auto", "identity": "identity", "mlp": "mlp", "resnet": "resne
 class Adapted(nn.Module):
     """Any module as an embedding: bytes become floats, outputs are flattened, ``dim`` is known.
 
-    A module without a trainable parameter is frozen altogether: it stays in evaluation mode, so
-    that dropout and running statistics rest as well.
-
-    Half precision is the module's own affair: its embeddings, and all that is done with them, are
-    single.
+    A module without a trainable parameter stays in evaluation mode, so that dropout and running
+    statistics are frozen as well. Embeddings of a module in half precision are single.
 
     Args:
         module: ``[B, ...] -> [B, ...]``.
         shape: The shape of one input.
-        dtype: Precision of the inputs, where the module has no parameters that tell.
+        dtype: Precision of the inputs, where the module has no parameters.
     """
 
     def __init__(self, module: nn.Module, shape: Sequence[int], dtype: torch.dtype) -> None:
@@ -51,7 +45,7 @@ class Adapted(nn.Module):
         return embedding.flatten(1).to(self.like.dtype)
 
     def train(self, mode: bool = True) -> "Adapted":
-        """Training mode, except for a frozen module."""
+        """Set training mode, except for a frozen module."""
         super().train(mode and not self.frozen)
         return self
 
@@ -73,7 +67,7 @@ def build_encoder(
     dtype: torch.dtype,
     seed: int,
 ) -> nn.Module:
-    """A fresh embedding of inputs of ``shape``; a module is copied and never changed itself.
+    """Return an embedding of inputs of ``shape``; a user's module is copied.
 
     Args:
         encoder: A name, or a module that takes floats ``[B, F]`` or images ``[B, C, H, W]``.
@@ -85,7 +79,7 @@ def build_encoder(
     if isinstance(encoder, nn.Module):
         if fields:
             raise InputError("encoder_params are for named encoders: set up your module yourself")
-        with torch.random.fork_rng(devices=[]):  # lazy layers draw their weights when first asked
+        with torch.random.fork_rng(devices=[]):  # lazy layers draw their weights on first use
             torch.manual_seed(derive_seed(seed, "network"))
             return Adapted(copy.deepcopy(encoder), shape, dtype)
     if not isinstance(encoder, str) or encoder not in _KINDS:

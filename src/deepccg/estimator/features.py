@@ -1,4 +1,4 @@
-"""Features by name, which come and go, as rows of numbers in slots that never move."""
+"""Features by name, which come and go, as rows of numbers in fixed slots."""
 
 import math
 import numbers
@@ -17,7 +17,7 @@ _PANDAS_MISSING = {"NAType", "NaTType"}  # by name: without River there need be 
 
 
 class FeatureTable:
-    """Which slot of a row belongs to which feature; slots are given in order of first appearance.
+    """The slot of each feature in a row; slots are given in order of first appearance.
 
     Features that appear together get theirs in the order of their names: the order in which a
     dictionary lists them means nothing.
@@ -46,12 +46,12 @@ class FeatureTable:
             self.slots[name] = len(self.slots)
 
     def keep(self, count: int) -> None:
-        """Take the slots of all but the first ``count`` features back."""
+        """Remove all but the first ``count`` features."""
         for name in self.names[count:]:
             del self.slots[name]
 
     def row(self, x: Mapping[Any, Any]) -> FloatArray:
-        """The values of ``x`` in their slots: 0 where missing; names without a slot are ignored."""
+        """Return the values of ``x`` in their slots, 0 where missing; other names are ignored."""
         values = [0.0] * len(self.slots)
         for name, value in x.items():
             slot = self.slots.get(name)
@@ -60,7 +60,7 @@ class FeatureTable:
         return np.array(values, dtype=np.float64)
 
     def rows(self, values: FloatArray, names: Iterable[Hashable]) -> FloatArray:
-        """As ``row``, for ``values [N, K]`` of the features ``names``; NaN is missing."""
+        """Return rows ``[N, F]`` of ``values [N, K]`` of the features ``names``; NaN is missing."""
         placed = np.zeros((len(values), len(self.slots)))
         for column, name in enumerate(names):
             if name in self.slots:
@@ -69,11 +69,11 @@ class FeatureTable:
 
 
 def present(x: Mapping[Any, Any]) -> Mapping[Any, Any]:
-    """The features of ``x`` that have a value, all of them finite numbers."""
+    """Return the features of ``x`` that have a value; reject what is not a finite number."""
     if set(map(type, x.values())) <= _PLAIN and _are_finite(x.values()):
         return x
-    there = {name: value for name, value in x.items() if not is_missing(value)}
-    for name, value in there.items():
+    given = {name: value for name, value in x.items() if not is_missing(value)}
+    for name, value in given.items():
         if not isinstance(value, numbers.Real | np.bool_) or isinstance(value, np.timedelta64):
             raise InputError(
                 f"the feature {name!r} is {value!r}: a number is needed; "
@@ -81,11 +81,11 @@ def present(x: Mapping[Any, Any]) -> Mapping[Any, Any]:
             )
         if not _are_finite([value]):
             raise InputError(f"the feature {name!r} is {value}: it must be finite, or left out")
-    return there
+    return given
 
 
 def frame_values(frame: Any) -> FloatArray:
-    """The numbers of a data frame, ``[N, K]``, with NaN where one is missing."""
+    """Return the numbers of a data frame, ``[N, K]``, NaN where one is missing."""
     try:
         # Text that reads like a number is text.
         texts = [name for name, kind in frame.dtypes.items() if kind.kind not in "biuf"]
@@ -102,14 +102,14 @@ def frame_values(frame: Any) -> FloatArray:
 
 
 def is_missing(value: Any) -> bool:
-    """None, pandas' NA and NaT, and NaN, the only number that differs from itself."""
+    """Return whether a value is None, NaN, or pandas' NA or NaT."""
     if value is None or type(value).__name__ in _PANDAS_MISSING:
         return True
     return isinstance(value, numbers.Real | np.datetime64) and bool(value != value)
 
 
 def _are_finite(values: Iterable[Any]) -> bool:
-    """Also of whole numbers beyond all floating ones, which a sum of integers might cancel."""
+    """Return whether all are finite as floats: huge integers are not."""
     try:
         return math.isfinite(math.fsum(values))
     except (OverflowError, ValueError):

@@ -1,4 +1,4 @@
-"""What users hand in, as checked tensors."""
+"""Validation of users' inputs and labels: arrays become tensors."""
 
 import math
 from typing import Any
@@ -15,23 +15,19 @@ from sklearn.utils.validation import (
 from torch import Tensor
 
 from deepccg.core import InputError
-from deepccg.estimator.labels import (
-    Labels,
-    gathered,
-    plain_labels,
-)
+from deepccg.estimator.labels import Labels, label_array, plain_labels
 
 _VECTORS = (np.float64, np.float32)  # other types become the first
 _IMAGES = (np.float32, np.uint8)
 
 
 def check_inputs(estimator: Any, x: Any, *, reset: bool) -> Tensor:
-    """``x`` as ``[N, F]`` floats or ``[N, C, H, W]`` bytes or floats.
+    """Return ``x`` as ``[N, F]`` floats or ``[N, C, H, W]`` bytes or floats.
 
     Args:
-        estimator: Keeps ``n_features_in_``, ``feature_names_in_`` and ``input_shape_``.
+        estimator: Has ``n_features_in_``, ``feature_names_in_`` and ``input_shape_``.
         x: An array or data frame ``[N, F]``, or images ``[N, H, W, C]``.
-        reset: Whether this is the first data, which decides what later data must look like.
+        reset: Whether this is the first data, which later data must match.
     """
     if not reset and _is_plain(estimator, x):
         return torch.from_numpy(x.copy())
@@ -52,12 +48,12 @@ def check_inputs(estimator: Any, x: Any, *, reset: bool) -> Tensor:
 
 
 def check_labels(y: Any, x: Tensor) -> Labels:
-    """``y`` as ``[N]`` class labels, one for each of ``x``."""
+    """Return ``y`` as ``[N]`` class labels, one for each of ``x``."""
     if _are_plain(y, x):
         return np.asarray(y)
     if y is None:
         raise InputError("learning requires y to be passed, but the target y is None")
-    listed = gathered(y) if isinstance(y, list | tuple) else y  # before NumPy writes out members
+    listed = label_array(y) if isinstance(y, list | tuple) else y  # NumPy would truncate enums
     array = plain_labels(column_or_1d(listed, warn=True))
     check_consistent_length(x, array)
     check_classification_targets(array)
@@ -65,7 +61,7 @@ def check_labels(y: Any, x: Tensor) -> Labels:
 
 
 def check_slots(index: Any, size: int) -> list[int]:
-    """Rows of a memory of ``size`` examples, each once."""
+    """Return rows of a memory of ``size`` examples, sorted, each once."""
     rows = np.unique(np.atleast_1d(np.asarray(index)))
     if rows.dtype.kind not in "iu" or (len(rows) and not 0 <= rows[0] <= rows[-1] < size):
         raise InputError(f"index is {index!r}: the memory has the rows 0 to {size - 1}")
@@ -73,13 +69,13 @@ def check_slots(index: Any, size: int) -> list[int]:
 
 
 def check_count(name: str, value: Any, least: int = 1) -> None:
-    """Refuse what is no number of things."""
+    """Reject what is not a whole number from ``least`` up."""
     if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
         raise InputError(f"{name} is {value!r}: it must be a whole number from {least} up")
 
 
 def _is_plain(estimator: Any, x: Any) -> bool:
-    """Whether scikit-learn's checks, half a millisecond of every step, could find nothing."""
+    """Return whether scikit-learn's checks, half a millisecond of every step, can be skipped."""
     return (
         type(x) is np.ndarray
         and x.dtype in _VECTORS
@@ -92,7 +88,7 @@ def _is_plain(estimator: Any, x: Any) -> bool:
 
 
 def _are_plain(y: Any, x: Tensor) -> bool:
-    """Whether ``y`` is an array of whole numbers, truth values or names, one for each of ``x``."""
+    """Return whether ``y`` is an array of integers, booleans or names, one for each of ``x``."""
     return type(y) is np.ndarray and y.dtype.kind in "biuU" and y.shape == (len(x),)
 
 

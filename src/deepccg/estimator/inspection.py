@@ -1,4 +1,4 @@
-"""What a generative classifier on a memory can tell besides its predictions."""
+"""Reports on a fitted classifier: counts, stored examples, explanations, representation shift."""
 
 import logging
 import math
@@ -8,36 +8,33 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from deepccg.core import InputError, TestSet
-from deepccg.estimator.features import FloatArray
-from deepccg.estimator.inputs import check_inputs
-from deepccg.estimator.labels import IntArray, Labels, LabelTable
-from deepccg.estimator.ood import strangeness
-from deepccg.estimator.spec import is_generative, only_if
+from deepccg.estimator.labels import LabelTable
 from deepccg.evaluation import ShiftMeter
 from deepccg.gaussian import squared_distances
 from deepccg.learners.base import NetworkLearner
 from deepccg.methods.deepccg import DeepCCG
+
+Table = dict[str, npt.NDArray[Any]]  # columns by name
 
 _log = logging.getLogger("deepccg")
 
 
 @dataclass(frozen=True)
 class RepresentationShift:
-    """What learning did, between two looks, to the examples stored at the first.
+    """What learning did, between two measurements, to the examples stored at the first.
 
     Args:
-        steps: Optimiser steps between the looks; 0 where there was no earlier look.
+        steps: Optimiser steps in between; 0 for the first measurement.
         examples: How many stored examples were followed.
-        distance: Mean distance between an example's embeddings, then and now.
-        relative: The same in units of the mean distance between two examples' embeddings, then.
-        accuracy_before: Share of them classified correctly then.
-        accuracy_after: Share classified correctly now.
-        misalignment: Share classified correctly where today's embeddings meet the classifier of
-            then, minus ``accuracy_after``: what would be lost, as a negative number, if the
+        distance: Mean distance between an example's embeddings, before and after.
+        relative: The same in units of the mean distance between two examples' embeddings, before.
+        accuracy_before: Share of them classified correctly before.
+        accuracy_after: Share classified correctly after.
+        misalignment: Share classified correctly where the embeddings after meet the classifier
+            before, minus ``accuracy_after``: what would be lost, as a negative number, if the
             classifier had not followed.
     """
 
@@ -49,8 +46,7 @@ class RepresentationShift:
     accuracy_after: float = math.nan
     misalignment: float = math.nan
 
-    def told(self) -> str:
-        """In one line."""
+    def __str__(self) -> str:
         return (
             f"in {self.steps} steps {self.examples} stored examples moved by {self.distance:.4g} "
             f"({self.relative:.1%} of the distance between two); {self.accuracy_before:.1%} of "
@@ -59,165 +55,98 @@ class RepresentationShift:
         )
 
 
-class ShiftWatch:
-    """Remembers the last look at a learner: stored examples, their embeddings, the classifier."""
+class ShiftMonitor:
+    """Follows stored examples, their embeddings and the classifier since the last measurement."""
 
     def __init__(self) -> None:
         self._meter: ShiftMeter | None = None
         self._steps = 0
         self._last = RepresentationShift()
 
-    def look(self, learner: NetworkLearner[Any]) -> RepresentationShift:
-        """What happened since the last look; the same again if nothing was learned since."""
+    def measure(self, learner: NetworkLearner[Any]) -> RepresentationShift:
+        """Return the shift since the last call; the same again if nothing was learned since."""
         if self._meter is not None and learner.steps == self._steps:
             return self._last
         if learner.memory.size == 0:
             raise InputError("the memory is empty: there is no stored example to follow")
         if self._meter is not None:
-            self._last = _report(self._meter, learner, learner.steps - self._steps)
-            _log.info("%s", self._last.told())
-        self._meter, self._steps = _meter(learner), learner.steps
+            found = self._meter.measure(learner, step=learner.steps, task=0)
+            self._last = RepresentationShift(
+                steps=learner.steps - self._steps,
+                examples=found.images,
+                distance=found.distance,
+                relative=math.nan if found.relative is None else found.relative,
+                accuracy_before=found.correct_before / found.images,
+                accuracy_after=found.correct_after / found.images,
+                misalignment=found.misalignment,
+            )
+            _log.info("%s", self._last)
+        labels = torch.tensor(learner.classes)[learner.memory.y.cpu()]
+        stored = TestSet(learner.memory.x.clone(), labels, tasks=())
+        self._meter, self._steps = ShiftMeter(stored, "class", learner), learner.steps
         return self._last
 
 
-def _meter(learner: NetworkLearner[Any]) -> ShiftMeter:
-    labels = torch.tensor(learner.classes)[learner.memory.y.cpu()]
-    return ShiftMeter(TestSet(learner.memory.x.clone(), labels, tasks=()), "class", learner)
+def class_counts(learner: NetworkLearner[Any], labels: LabelTable) -> Table:
+    """Return how many examples of each class were ``seen`` and are ``stored``, ``[K]``."""
+    stored = torch.bincount(learner.memory.y, minlength=len(learner.class_table))
+    table: Table = {"label": labels.labels}
+    for name, counts in (("seen", learner.class_table.seen), ("stored", stored)):
+        table[name] = np.zeros(len(labels), dtype=np.int64)
+        table[name][labels.positions(learner.classes)] = counts.cpu().numpy()
+    return table
 
 
-def _report(meter: ShiftMeter, learner: NetworkLearner[Any], steps: int) -> RepresentationShift:
-    found = meter.measure(learner, step=learner.steps, task=0)
-    return RepresentationShift(
-        steps=steps,
-        examples=found.images,
-        distance=found.distance,
-        relative=math.nan if found.relative is None else found.relative,
-        accuracy_before=found.correct_before / found.images,
-        accuracy_after=found.correct_after / found.images,
-        misalignment=found.misalignment,
-    )
+def stored_examples(learner: NetworkLearner[Any], labels: LabelTable) -> Table:
+    """Return the memory, a row for each example; see ``DeepCCGClassifier.memory_``."""
+    store = learner.memory
+    own_labels = labels.labels[labels.positions(learner.classes)]
+    table: Table = {"index": np.arange(store.size), "label": own_labels[store.y.cpu().numpy()]}
+    if isinstance(learner, DeepCCG):
+        table["contribution"] = _contributions(learner).cpu().numpy()
+    x = store.x.cpu()
+    table["x"] = (x.permute(0, 2, 3, 1) if x.ndim == 4 else x).numpy().copy()
+    return table
 
 
-Table = dict[str, npt.NDArray[Any]]
+def explain(learner: DeepCCG, labels: LabelTable, x: Tensor, neighbours: int) -> Table:
+    """Return distances to class means and stored examples; see ``DeepCCGClassifier.explain``."""
+    if neighbours < 1:
+        raise InputError(f"neighbours is {neighbours}: ask for one or more")
+    store, positions = learner.memory, labels.positions(learner.classes)
+    z, stored = _scaled(learner, learner.as_input(x)), _scaled(learner, store.x)
+    posterior, scale, _ = learner.current_classifier()
+    to_means = squared_distances(z, posterior.mean * scale).sqrt()
+    to_means = to_means.masked_fill(posterior.count == 0, math.nan)
+    distance = np.full((len(x), len(labels)), np.nan)
+    distance[:, positions] = to_means.cpu().numpy()
+    near = squared_distances(z, stored).sqrt().topk(min(neighbours, store.size), largest=False)
+    slots = near.indices.cpu().numpy()
+    return {
+        "distance": distance,
+        "neighbour": slots,
+        "neighbour_label": labels.labels[positions[store.y.cpu().numpy()[slots]]],
+        "neighbour_distance": near.values.double().cpu().numpy(),
+    }
 
 
-class Inspection:
-    """Questions to a fitted classifier; nothing here changes what it predicts or learns."""
-
-    classes_: Labels
-    learner_: NetworkLearner[Any]
-    _labels: LabelTable
-    _watch: ShiftWatch
-
-    @only_if(is_generative)
-    def ood_score(self, X: Any) -> FloatArray:  # noqa: N803  (scikit-learn's name)
-        """How unlike anything learned each input is, ``[N]``: larger is stranger.
-
-        Minus the log of the predictive density of its embedding under all classes seen, each
-        equally likely, with the covariance that the stored examples have within their classes.
-        """
-        return strangeness(self._generative(), self._input(X)).cpu().numpy()
-
-    @property
-    def shift_(self) -> RepresentationShift:
-        """What learning did to the stored examples' embeddings since this was last read.
-
-        Read it for the first time, and the measurement begins: there is nothing to compare with.
-        Without learning in between it says the same again. What it says is logged as well, as
-        INFO to the logger ``deepccg``.
-        """
-        check_is_fitted(self)
-        if "_watch" not in vars(self):
-            self._watch = ShiftWatch()
-        return self._watch.look(self.learner_)
-
-    @property
-    def evidence_(self) -> Table:
-        """What each class rests on: how many examples were ``seen`` and are ``stored``, ``[K]``."""
-        check_is_fitted(self)
-        learner = self.learner_
-        stored = torch.bincount(learner.memory.y, minlength=len(learner.class_table))
-        table: Table = {"label": self.classes_}
-        for name, counts in (("seen", learner.class_table.seen), ("stored", stored)):
-            column = np.zeros(len(self.classes_), dtype=np.int64)
-            column[self._column_positions()] = counts.cpu().numpy()
-            table[name] = column
-        return table
-
-    @property
-    def memory_(self) -> Table:
-        """The stored examples, one row each: ``index``, ``label``, ``x`` and ``contribution``.
-
-        The contribution, with a generative method, is the KL divergence of the posterior over
-        the class's mean from what it would be without the example: infinite for the only one.
-        """
-        check_is_fitted(self)
-        store = self.learner_.memory
-        table: Table = {
-            "index": np.arange(store.size),
-            "label": self.classes_[self._column_positions()[store.y.cpu().numpy()]],
-        }
-        if isinstance(self.learner_, DeepCCG):
-            table["contribution"] = _contributions(self.learner_).cpu().numpy()
-        x = store.x.cpu()
-        table["x"] = (x.permute(0, 2, 3, 1) if x.ndim == 4 else x).numpy().copy()
-        return table
-
-    @only_if(is_generative)
-    def explain(self, X: Any, neighbours: int = 3) -> Table:  # noqa: N803
-        """Why each input is classified as it is.
-
-        Returns:
-            ``distance [N, K]`` to the mean of each class, in the order of ``classes_`` and in
-            standard deviations (NaN where nothing is stored), and of the nearest stored examples
-            ``neighbour [N, n]`` (rows of ``memory_``), ``neighbour_label`` and
-            ``neighbour_distance``.
-        """
-        learner, x = self._generative(), self._input(X)
-        store = learner.memory
-        if neighbours < 1:
-            raise InputError(f"neighbours is {neighbours}: ask for one or more")
-        z, stored = _scaled(learner, learner.as_input(x)), _scaled(learner, store.x)
-        count = learner.current_classifier().posterior.count
-        means = learner.current_classifier().posterior.mean * learner.current_classifier().scale
-        apart = squared_distances(z, means).sqrt().masked_fill(count == 0, math.nan)
-        distance = np.full((len(x), len(self.classes_)), np.nan)
-        distance[:, self._column_positions()] = apart.cpu().numpy()
-        near = squared_distances(z, stored).sqrt().topk(min(neighbours, store.size), largest=False)
-        rows = near.indices.cpu().numpy()
-        labels = self._column_positions()[store.y.cpu().numpy()]
-        return {
-            "distance": distance,
-            "neighbour": rows,
-            "neighbour_label": self.classes_[labels[rows]],
-            "neighbour_distance": near.values.double().cpu().numpy(),
-        }
-
-    def _input(self, X: Any) -> Tensor:  # noqa: N803
-        return check_inputs(self, X, reset=False)
-
-    def _generative(self) -> DeepCCG:
-        check_is_fitted(self)
-        if not isinstance(self.learner_, DeepCCG):
-            raise InputError("the method was changed after fitting: fit again")
-        if self.learner_.memory.size == 0:
-            raise InputError("the memory is empty: there is nothing to compare with")
-        return self.learner_
-
-    def _column_positions(self) -> IntArray:
-        """Where the label of each of the learner's columns stands in ``classes_``, ``[C]``."""
-        codes = np.array(self.learner_.classes, dtype=np.int64)
-        return self._labels.positions()[codes]
+def require_densities(learner: NetworkLearner[Any]) -> DeepCCG:
+    """Return the learner, if it has class densities and a stored example."""
+    if not isinstance(learner, DeepCCG):
+        raise InputError("the method was changed after fitting: fit again")
+    if learner.memory.size == 0:
+        raise InputError("the memory is empty: there is nothing to compare with")
+    return learner
 
 
 @torch.no_grad()
 def _scaled(learner: DeepCCG, x: Tensor) -> Tensor:
-    """Embeddings in the units in which every class has unit variance, ``[B, D]``."""
+    """Return embeddings in units in which every class has unit variance, ``[B, D]``."""
     return learner.embed_shaped(x) * learner.current_classifier().scale
 
 
 def _contributions(learner: DeepCCG) -> Tensor:
-    """KL(N(m, I/n) || N(m without i, I/(n - 1))) for each stored example i, ``[M]``.
+    """Return KL(N(m, I/n) || N(m without i, I/(n - 1))) for each stored example i, ``[M]``.
 
     Without i the mean moves by ``(z_i - m) / (n - 1)``.
     """

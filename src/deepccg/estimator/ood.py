@@ -1,9 +1,8 @@
-"""How unlike anything learned an input is: the predictive density of its embedding.
+"""Out-of-distribution scores: minus the log predictive density of an embedding.
 
-To tell classes apart, the model takes each for a ball of the same size (Eq. 2). To tell strangers
-it is not enough: they differ from what is known most of all in directions in which known examples
-hardly vary. So the same density is taken here with the covariance that the stored examples have
-within their classes.
+To separate classes, the model gives each the same spherical covariance (Eq. 2). Unknown inputs
+differ from known ones above all in directions in which known examples hardly vary, so the density
+here has the covariance that the stored examples have within their classes.
 """
 
 import torch
@@ -13,14 +12,14 @@ from torch import Tensor
 from deepccg.gaussian import log_predictive_density, squared_distances
 from deepccg.methods.deepccg import DeepCCG
 
-LEAST_SHRINKAGE = 0.01  # two stored examples tell one direction, and nothing of how uncertain it is
+MIN_SHRINKAGE = 0.01  # two stored examples give one direction, and not how uncertain it is
 
 
 @torch.no_grad()
-def strangeness(learner: DeepCCG, x: Tensor) -> Tensor:
-    """Minus the log predictive density of each embedding, all classes equally likely, ``[N]``."""
+def ood_scores(learner: DeepCCG, x: Tensor) -> Tensor:
+    """Return minus the log density of each embedding, all classes equally likely, ``[N]``."""
     posterior, variance = learner.current_classifier().posterior, learner.config.variance
-    factor = torch.linalg.cholesky(_covariance(learner))
+    factor = torch.linalg.cholesky(_within_class_covariance(learner))
     z, mean = (
         torch.linalg.solve_triangular(factor, part.double().T, upper=False).T
         for part in (learner.embed_shaped(learner.as_input(x)), posterior.mean)
@@ -33,24 +32,24 @@ def strangeness(learner: DeepCCG, x: Tensor) -> Tensor:
     return score
 
 
-def _covariance(learner: DeepCCG) -> Tensor:
-    """Of stored embeddings within their classes, ``[D, D]``: pooled, and shrunk to a multiple of I.
+def _within_class_covariance(learner: DeepCCG) -> Tensor:
+    """Return the pooled covariance of stored embeddings, ``[D, D]``, shrunk to a multiple of I.
 
-    A few hundred examples do not tell a covariance in as many dimensions; how far it is to be
-    shrunk they tell themselves (Ledoit & Wolf, 2004). Where they tell nothing, no class having
-    two different ones, it is the model's own.
+    A few hundred examples do not determine a covariance in as many dimensions; how far it is
+    shrunk they determine themselves (Ledoit & Wolf, 2004). Where no class has two different
+    examples, it is the model's own.
     """
-    belief, store = learner.current_classifier(), learner.memory
-    deviation = learner.embed_shaped(store.x).double() - belief.posterior.mean.double()[store.y]
-    freedom = store.size - int((belief.posterior.count > 0).sum())
+    classifier, store = learner.current_classifier(), learner.memory
+    deviation = learner.embed_shaped(store.x).double() - classifier.posterior.mean.double()[store.y]
+    freedom = store.size - int((classifier.posterior.count > 0).sum())
     largest = deviation.abs().max()
     if freedom > 0 and largest > 0:
-        own = (deviation / largest).cpu().numpy()  # its fourth powers are numbers, too
-        shrinkage = ledoit_wolf_shrinkage(own, assume_centered=True)
+        scaled = (deviation / largest).cpu().numpy()  # so that fourth powers do not overflow
+        shrinkage = ledoit_wolf_shrinkage(scaled, assume_centered=True)
         shrunk = shrunk_covariance(
-            empirical_covariance(own, assume_centered=True), max(shrinkage, LEAST_SHRINKAGE)
+            empirical_covariance(scaled, assume_centered=True), max(shrinkage, MIN_SHRINKAGE)
         )
         covariance = torch.from_numpy(shrunk).to(deviation) * largest**2 * (store.size / freedom)
         if bool(covariance.diagonal().min() > 0):
             return covariance
-    return torch.eye(learner.dim).to(deviation) / belief.scale.double().square()
+    return torch.eye(learner.dim).to(deviation) / classifier.scale.double().square()

@@ -1,28 +1,35 @@
-"""A fitted classifier in one safe file: safetensors, and everything else as JSON."""
+"""A fitted classifier in one safe file, safetensors and JSON; and rollback of failed calls."""
 
 import dataclasses
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import nn
 
 from deepccg.core import InputError, State, StateMismatch
-from deepccg.estimator.labels import LabelTable, TaskTable
-from deepccg.estimator.spec import Plan
-from deepccg.experiment.checkpoint import load_checkpoint, save_checkpoint
+from deepccg.estimator.labels import LabelTable
+from deepccg.estimator.spec import LearnerSpec
+from deepccg.learners.state_file import load_state, save_state
+
+if TYPE_CHECKING:
+    from deepccg.estimator.classifier import DeepCCGClassifier
+
+FORMAT = 1  # of what is written beside the learner's state
+
+AnyPath = str | os.PathLike[str]
 
 
 @contextmanager
-def all_or_nothing(estimator: Any) -> Iterator[None]:
-    """What fails within leaves every attribute as it was before, or absent as it was.
+def transaction(estimator: object) -> Iterator[None]:
+    """Restore every attribute if the block fails.
 
-    What an attribute refers to must be replaced, not changed; a learner that goes on learning has
-    its own ``all_or_nothing``.
+    Attributes must be replaced, not changed in place; a learner that continues has its own
+    transaction.
     """
     before = dict(vars(estimator))
     try:
@@ -33,42 +40,54 @@ def all_or_nothing(estimator: Any) -> Iterator[None]:
         raise
 
 
-FORMAT = 1  # of what is said beside the learner's state
-
-AnyPath = str | os.PathLike[str]
-
-
-def save_estimator(path: AnyPath, estimator: Any) -> None:
-    """Write what ``load_estimator`` needs; the file appears at once or not at all."""
-    target = target_file(path)
-    state = estimator.learner_.state_dict()
+def save_classifier(path: AnyPath, model: "DeepCCGClassifier") -> None:
+    """Write a fitted classifier; the file is replaced atomically or not at all."""
+    target = check_target(path)
+    state = model.learner_.state_dict()
     if bad := state.not_finite():
         raise InputError(f"{bad[0]} is not finite, and {path} could not be loaded: it is not saved")
-    plan, labels = estimator._plan, estimator._labels
-    names = vars(estimator).get("feature_names_in_")
+    spec, labels = model._spec, model._labels
+    names = vars(model).get("feature_names_in_")
     about = {
         "estimator": FORMAT,
-        "params": _plain_params(estimator.get_params(deep=False)),
-        "plan": _plain_params({f.name: getattr(plan, f.name) for f in dataclasses.fields(plan)}),
+        "params": _plain_params(model.get_params(deep=False)),
+        "plan": _plain_params({f.name: getattr(spec, f.name) for f in dataclasses.fields(spec)}),
         "labels": labels.labels.tolist(),
         "label_type": labels.labels.dtype.str,
         "codes": labels.codes.tolist(),
-        "tasks": estimator._tasks.tasks,
-        "input_shape": list(estimator.input_shape_),
-        "n_features_in": int(estimator.n_features_in_),
+        "tasks": labels.tasks,
+        "input_shape": list(model.input_shape_),
+        "n_features_in": int(model.n_features_in_),
         "feature_names": None if names is None else names.tolist(),
-        "frozen": _frozen(estimator.learner_.network) if plan.encoder_is_own else [],
+        "frozen": _frozen_parameters(model.learner_.network) if spec.has_own_encoder else [],
     }
     try:
-        save_checkpoint(target, state, about)
+        save_state(target, state, about)
     except (TypeError, ValueError) as error:
         raise InputError(
             f"a parameter or label cannot be written as JSON ({error}): use numbers and strings"
         ) from None
 
 
-def target_file(path: AnyPath) -> Path:
-    """Where a file can be written."""
+def load_classifier(
+    path: AnyPath, empty: "DeepCCGClassifier", encoder: nn.Module | None, device: str | None
+) -> None:
+    """Make the unfitted ``empty`` what was saved; see ``DeepCCGClassifier.load``."""
+    if not Path(path).is_file():
+        raise InputError(f"there is no file {path}")
+    state, about = load_state(Path(path))
+    if about.get("estimator") != FORMAT:
+        raise StateMismatch(
+            f"{path} holds no classifier that this version reads; a run is read by deepccg.load"
+        )
+    try:
+        _restore(empty, state, about, _overrides(about, encoder, device))
+    except (KeyError, TypeError, IndexError) as error:
+        raise StateMismatch(f"{path} is incomplete: {error!r}") from None
+
+
+def check_target(path: AnyPath) -> Path:
+    """Return the path of a file that can be written."""
     target = Path(path)
     if not target.parent.is_dir():
         raise InputError(f"there is no directory {target.parent}")
@@ -77,79 +96,65 @@ def target_file(path: AnyPath) -> Path:
     return target
 
 
-def load_estimator(
-    path: AnyPath, empty: Any, encoder: nn.Module | None, device: str | None
-) -> None:
-    """Make the unfitted estimator ``empty`` what was saved; see ``DeepCCGClassifier.load``."""
-    if not Path(path).is_file():
-        raise InputError(f"there is no file {path}")
-    state, about = load_checkpoint(Path(path))
-    if about.get("estimator") != FORMAT:
-        raise StateMismatch(
-            f"{path} holds no classifier that this version reads; a run is read by deepccg.load"
-        )
-    try:
-        given = _given(about, encoder, device)
-        _restore(empty, state, about, given)
-    except (KeyError, TypeError, IndexError) as error:
-        raise StateMismatch(f"{path} is incomplete: {error!r}") from None
-
-
-def as_arrays(state: State) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A learner's state for pickling; unlike tensors, equal arrays give equal bytes."""
+def to_arrays(state: State) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return a learner's state for pickling; unlike tensors, equal arrays give equal bytes."""
     tensors = {name: tensor.cpu() for name, tensor in state.tensors.items()}
-    # NumPy has no bfloat16, the one type that an encoder may be in and it does not know.
+    # NumPy has no bfloat16, the one type of an encoder that it does not know.
     arrays = {n: t if t.dtype == torch.bfloat16 else t.numpy() for n, t in tensors.items()}
     return arrays, state.meta
 
 
-def as_tensors(pickled: tuple[dict[str, Any], dict[str, Any]]) -> State:
-    """What ``as_arrays`` was given."""
+def from_arrays(pickled: tuple[dict[str, Any], dict[str, Any]]) -> State:
+    """Invert ``to_arrays``."""
     arrays, meta = pickled
     return State({name: torch.as_tensor(value) for name, value in arrays.items()}, meta)
 
 
-def _given(about: Mapping[str, Any], encoder: nn.Module | None, device: str | None) -> Any:
-    """What replaces the file's values: the module it cannot hold, another device."""
-    named = about["plan"]["encoder"]
-    if named is None and encoder is None:
+def _overrides(
+    about: Mapping[str, Any], encoder: nn.Module | None, device: str | None
+) -> dict[str, Any]:
+    """Return what replaces the file's values: the module it cannot hold, another device."""
+    saved = about["plan"]["encoder"]
+    if saved is None and encoder is None:
         raise InputError("this classifier has an encoder of your own: pass encoder=the module")
-    if named is not None and encoder is not None:
-        raise InputError(f"this classifier was saved with the encoder {named!r}: pass none")
-    given: dict[str, Any] = {} if encoder is None else {"encoder": encoder}
-    return given if device is None else {**given, "device": device}
+    if saved is not None and encoder is not None:
+        raise InputError(f"this classifier was saved with the encoder {saved!r}: pass none")
+    given = {"encoder": encoder, "device": device}
+    return {name: value for name, value in given.items() if value is not None}
 
 
-def _restore(empty: Any, state: State, about: Mapping[str, Any], given: Mapping[str, Any]) -> None:
-    empty.set_params(**{**about["params"], **given})
+def _restore(
+    model: "DeepCCGClassifier",
+    state: State,
+    about: Mapping[str, Any],
+    overrides: Mapping[str, Any],
+) -> None:
+    model.set_params(**{**about["params"], **overrides})
     lists = {"shape": tuple(about["plan"]["shape"]), "classes": tuple(about["plan"]["classes"])}
-    plan = Plan(**{**about["plan"], **lists, **given})
-    if plan.encoder_is_own:
-        plan = plan.with_frozen(about.get("frozen"))
-    learner = plan.build()
-    learner.load_state_dict(state)
+    spec = LearnerSpec(**{**about["plan"], **lists, **overrides})
+    if spec.has_own_encoder:
+        spec = spec.with_frozen(about.get("frozen"))
+    learner = spec.build(state)
     labels = np.array(about["labels"], dtype=np.dtype(about["label_type"]))
     codes = np.array(about["codes"], dtype=np.int64)
     if len(labels) != len(codes) or sorted(codes) != list(range(len(codes))):
         raise StateMismatch("the file's labels and codes do not fit together")
-    empty._plan, empty._labels, empty._tasks = plan, LabelTable(labels, codes), TaskTable()
-    empty._tasks.tasks = [tuple(task) for task in about["tasks"]]
-    empty.classes_ = labels
-    empty.input_shape_ = tuple(about["input_shape"])
-    empty.n_features_in_ = about["n_features_in"]
+    model._labels = LabelTable(labels, codes, tuple(tuple(task) for task in about["tasks"]))
+    model._spec, model.learner_, model.classes_ = spec, learner, labels
+    model.input_shape_ = tuple(about["input_shape"])
+    model.n_features_in_ = about["n_features_in"]
     if about["feature_names"] is not None:
-        empty.feature_names_in_ = np.array(about["feature_names"], dtype=object)
-    empty.learner_ = learner
+        model.feature_names_in_ = np.array(about["feature_names"], dtype=object)
 
 
-def _frozen(network: nn.Module) -> list[str]:
-    """Parameters of an own encoder that do not learn, by the module's names for them."""
+def _frozen_parameters(network: nn.Module) -> list[str]:
+    """Return the names of the parameters of the user's module that are not trained."""
     module = network.get_submodule("module")
     return [name for name, p in module.named_parameters() if not p.requires_grad]
 
 
 def _plain_params(params: Mapping[str, Any]) -> dict[str, Any]:
-    """As JSON values; a module, or a generator as ``random_state``, is left out."""
+    """Return JSON values; a module, or a generator as ``random_state``, is left out."""
     plain = {
         name: value.item() if isinstance(value, np.generic) else value
         for name, value in params.items()

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.functional import pad
 
 from deepccg.core import InputError, State, StateMismatch
@@ -15,51 +15,8 @@ from deepccg.estimator.classifier import DeepCCGClassifier
 from deepccg.estimator.features import FeatureTable, FloatArray, frame_values, present
 from deepccg.estimator.inputs import check_count
 from deepccg.estimator.labels import Labels, LabelTable, plain_labels
-from deepccg.estimator.persistence import all_or_nothing
+from deepccg.estimator.persistence import transaction
 from deepccg.estimator.spec import can_forget, only_if
-
-# The weights that read an input: of an MLP, and of a head on the inputs themselves.
-_READERS = {"auto": "layers.0.weight", "mlp": "layers.0.weight", "identity": "head.weight"}
-
-
-def widen(estimator: Any, width: int) -> None:
-    """Give a fitted ``DeepCCGClassifier`` on vectors ``width`` inputs.
-
-    The new ones are 0 in every stored example, and so are the weights that read them: nothing is
-    predicted otherwise until something was learned of them.
-    """
-    plan = estimator._plan
-    if plan.encoder not in _READERS:
-        raise InputError(
-            f"your encoder takes the {plan.shape[0]} features it began with: it cannot take more"
-        )
-    wider = dataclasses.replace(plan, shape=(width,))
-    state = _widened(estimator.learner_.state_dict(), _READERS[plan.encoder], width)
-    learner = wider.build()
-    try:
-        learner.load_state_dict(state)
-    except StateMismatch as error:
-        raise InputError(
-            f"{plan.method} on {plan.encoder!r} cannot take features that it did not begin with: "
-            f"{error}"
-        ) from None
-    estimator._plan, estimator.learner_ = wider, learner
-    estimator.n_features_in_, estimator.input_shape_ = width, (width,)
-    vars(estimator).pop("_watch", None)  # the examples that it follows are too narrow
-
-
-def _widened(state: State, reader: str, width: int) -> State:
-    tensors = {
-        name: _padded(value, width) if name == "memory.x" or name.endswith(reader) else value
-        for name, value in state.tensors.items()
-    }
-    inputs = {**state.meta["parts"]["inputs"], "shape": [width]}
-    return State(tensors, {**state.meta, "parts": {**state.meta["parts"], "inputs": inputs}})
-
-
-def _padded(value: Tensor, width: int) -> Tensor:
-    return pad(value, (0, width - value.shape[-1])) if value.ndim == 2 else value
-
 
 try:
     import pandas as pd
@@ -70,6 +27,10 @@ except ImportError as missing:
     ) from None
 
 
+# Of each named encoder, the weight that reads the inputs; on "identity" that is a head's.
+_FIRST_WEIGHT = {"auto": "layers.0.weight", "mlp": "layers.0.weight", "identity": "head.weight"}
+
+
 class RiverClassifier(base.MiniBatchClassifier):
     """A classifier that keeps learning, new classes and features included, in fixed memory.
 
@@ -77,21 +38,21 @@ class RiverClassifier(base.MiniBatchClassifier):
     ``batch_size`` examples are gathered first. Inputs are not scaled: put
     ``river.preprocessing.StandardScaler()`` in front.
 
-    A feature that is missing, ``None`` or NaN counts as 0, the mean of a standardised one. One
-    that is new gets an input of its own, which changes no prediction until something is learned of
-    it; in a prediction it is ignored. Values that are not numbers are refused, and a call that
-    raises changes nothing.
+    A feature that is missing, ``None`` or NaN counts as 0, the mean of a standardised one. A new
+    one gets a further input, which changes no prediction until something is learned of it; in a
+    prediction it is ignored. Values that are not numbers are refused, and a call that raises
+    changes nothing.
 
     Args:
-        method: The engine, a name of ``deepccg.METHODS``.
+        method: A name of ``deepccg.METHODS``.
         method_params: Its fields, such as ``{"lr": 0.05}``; ``deepccg methods NAME`` lists them.
-            DeepCCG has ``renewal="errors"`` unless it is given: classes that change are followed.
+            DeepCCG has ``renewal="errors"`` by default, so that classes that change are followed.
         encoder: ``"mlp"``, ``"identity"``, or a module ``[B, F] -> [B, D]``, which is copied and
             has no room for new features.
         encoder_params: Fields of a named encoder: ``{"layers": (100, 80)}``.
         memory: How many examples may be stored, in total, shared among the classes.
         batch_size: Examples per optimiser step. Until that many have come they wait, and
-            predictions know nothing of them.
+            predictions do not depend on them.
         seed: Of every random draw.
 
     Attributes:
@@ -149,7 +110,7 @@ class RiverClassifier(base.MiniBatchClassifier):
         return self._table.names
 
     def rows(self, X: Any) -> FloatArray:  # noqa: N803  (scikit-learn's name)
-        """Dictionaries, or a data frame, as the array ``[N, F]`` that ``classifier`` takes."""
+        """Return dictionaries, or a data frame, as the array ``[N, F]`` for ``classifier``."""
         if not self._has_learned():
             raise InputError("nothing was learned yet: there are no inputs to put values into")
         if isinstance(X, pd.DataFrame):
@@ -162,11 +123,11 @@ class RiverClassifier(base.MiniBatchClassifier):
     def learn_one(self, x: dict[Any, Any], y: Any) -> None:
         """Learn one example, or keep it until there are ``batch_size`` of them."""
         check_count("batch_size", self.batch_size)
-        there, label = present(x), plain_labels([y])
-        self._met().extended(label)  # refuses what cannot be a label beside the others
-        with self._all_or_nothing():
-            self._meet(there)
-            self._learn(self._table.row(there)[None], label)
+        values, label = present(x), plain_labels([y])
+        self._known_labels().extended(label)  # refuses what cannot be a label beside the others
+        with self._transaction():
+            self._add_features(values)
+            self._learn(self._table.row(values)[None], label)
 
     def learn_many(self, X: pd.DataFrame, y: pd.Series) -> None:  # noqa: N803
         """Learn the rows as ``learn_one`` would, one after the other."""
@@ -174,87 +135,84 @@ class RiverClassifier(base.MiniBatchClassifier):
         values, labels, names = frame_values(X), plain_labels(y), list(X.columns)
         if len(values) != len(labels):
             raise InputError(f"there are {len(values)} rows and {len(labels)} labels")
-        self._met().extended(labels)
-        parts = list(_emergences(values, names, known=self._table.slots))
-        with self._all_or_nothing(), self._steps_undone(if_several=len(parts) > 1):
+        self._known_labels().extended(labels)
+        parts = list(_split_at_new_features(values, names, known=self._table.slots))
+        with self._transaction(), self._learner_transaction(several=len(parts) > 1):
             for rows, new in parts:
-                self._meet(new)
+                self._add_features(new)
                 self._learn(self._table.rows(values[rows], names), labels[rows])
 
     @only_if(can_forget)
     def forget(self, cls: Any) -> None:
         """Remove a label, or several, learned or waiting, as if no example had come with it.
 
-        ``classifier.forget``, which this calls, knows nothing of examples that wait.
+        ``classifier.forget``, which this calls, does not reach examples that wait.
         """
-        gone = plain_labels(cls)
-        self._met().encode(gone)  # refuses those that never came
-        if self._knows_labels():
-            learned = gone[np.isin(gone, self.classifier.classes_)]
+        forgotten = plain_labels(cls)
+        self._known_labels().encode(forgotten)  # refuses those that never came
+        if self._has_classes():
+            learned = forgotten[np.isin(forgotten, self.classifier.classes_)]
             if len(learned):
                 self.classifier.forget(cls=learned)
-        self._waiting = [(row, label) for row, label in self._waiting if label not in gone]
+        self._waiting = [(row, label) for row, label in self._waiting if label not in forgotten]
 
     def predict_proba_one(self, x: dict[Any, Any], **kwargs: Any) -> dict[Any, float]:
-        """The probability of every label met so far; before the first, an empty dictionary."""
+        """Return the probability of every label seen so far; before the first an empty ``dict``."""
         del kwargs
         labels, probability = self._probabilities([x])
         return dict(zip(labels, probability[0].tolist(), strict=True))
 
     def predict_proba_many(self, X: pd.DataFrame) -> pd.DataFrame:  # noqa: N803
-        """The probability of every label met so far, a column each."""
+        """Return the probability of every label seen so far, a column each."""
         labels, probability = self._probabilities(X)
         return pd.DataFrame(probability, index=X.index, columns=labels)
 
     def predict_many(self, X: pd.DataFrame) -> pd.Series:  # noqa: N803
-        """The most probable label of each row; ``None`` before the first was met."""
+        """Return the most probable label of each row; ``None`` before the first was seen."""
         labels, probability = self._probabilities(X)
         if not labels:
             return pd.Series([None] * len(X), index=X.index, dtype=object)
         return pd.Series([labels[best] for best in probability.argmax(axis=1)], index=X.index)
 
-    def _meet(self, names: Iterable[Any]) -> None:
-        """Have inputs for these features: if there are too few, twice as many as before."""
-        wanted = len(self._table.slots.keys() | set(names))
-        if self._has_learned() and wanted > (now := self.classifier.n_features_in_):
-            widen(self.classifier, max(wanted, 2 * now))
+    def _add_features(self, names: Iterable[Any]) -> None:
+        """Make inputs for these features: where there are too few, twice as many as before."""
+        needed = len(self._table.slots.keys() | set(names))
+        if self._has_learned() and needed > (width := self.classifier.n_features_in_):
+            _add_inputs(self.classifier, max(needed, 2 * width))
         self._table.add(names)
 
     def _learn(self, rows: FloatArray, labels: Labels) -> None:
-        """Take the steps for which there are examples enough; the others wait."""
-        # Copies: a view would keep all of ``rows``, whatever is forgotten of it.
+        """Take the steps for which there are enough examples; the others wait."""
+        # Copies: a view would keep all of ``rows``, also what is forgotten of it.
         new = [(row.copy(), label) for row, label in zip(rows, labels, strict=True)]
         examples = [*self._waiting, *new]
         ready = len(examples) // self.batch_size * self.batch_size
         if ready:
-            self._step(examples[:ready])
+            width = self.classifier.n_features_in_ if self._has_learned() else len(self._table)
+            x = np.concatenate([_of_width(row[None], max(width, 1)) for row, _ in examples[:ready]])
+            self.classifier.partial_fit(x, np.array([label for _, label in examples[:ready]]))
         self._waiting = examples[ready:]
 
-    def _step(self, going: list[tuple[FloatArray, Any]]) -> None:
-        width = self.classifier.n_features_in_ if self._has_learned() else max(len(self._table), 1)
-        x = np.concatenate([_of_width(row[None], width) for row, _ in going])
-        self.classifier.partial_fit(x, np.array([label for _, label in going]))
-
     @contextmanager
-    def _all_or_nothing(self) -> Iterator[None]:
-        """What fails within leaves inputs, features and waiting examples as they were."""
+    def _transaction(self) -> Iterator[None]:
+        """Restore inputs, features and waiting examples if the block fails."""
         waiting, features = self._waiting, len(self._table)
         try:
-            with all_or_nothing(self.classifier):
+            with transaction(self.classifier):
                 yield
         except BaseException:
             self._waiting = waiting
             self._table.keep(features)
             raise
 
-    def _steps_undone(self, *, if_several: bool) -> AbstractContextManager[None]:
-        """What fails within is unlearned; one call of ``partial_fit`` sees to that by itself."""
-        if not (if_several and self._has_learned()):
+    def _learner_transaction(self, *, several: bool) -> AbstractContextManager[None]:
+        """Undo the steps of a block that fails; a single ``partial_fit`` does so itself."""
+        if not (several and self._has_learned()):
             return nullcontext()
         return self.classifier.learner_.transaction()
 
-    def _met(self) -> LabelTable:
-        """The labels learned, and those that wait."""
+    def _known_labels(self) -> LabelTable:
+        """Return the labels learned, and those of examples that wait."""
         learned = self.classifier._labels if self._has_learned() else LabelTable.empty()
         if not self._waiting:
             return learned
@@ -263,14 +221,14 @@ class RiverClassifier(base.MiniBatchClassifier):
     def _has_learned(self) -> bool:
         return "learner_" in vars(self.classifier)
 
-    def _knows_labels(self) -> bool:
-        """Whether it has learned some, and not forgotten them all."""
+    def _has_classes(self) -> bool:
+        """Return whether it has learned some label, and not forgotten them all."""
         return self._has_learned() and len(self.classifier.classes_) > 0
 
     def _probabilities(self, X: Any) -> tuple[list[Any], FloatArray]:  # noqa: N803
-        """The labels met so far, and their probabilities ``[N, K]``: 0 for one that waits."""
-        labels = self._met().labels
-        if not self._knows_labels():
+        """Return the labels seen so far and their probabilities ``[N, K]``, 0 while they wait."""
+        labels = self._known_labels().labels
+        if not self._has_classes():
             return labels.tolist(), np.full((len(X), len(labels)), 1 / max(len(labels), 1))
         probability = np.zeros((len(X), len(labels)))
         if len(X) == 0:
@@ -281,23 +239,58 @@ class RiverClassifier(base.MiniBatchClassifier):
 
 
 def _of_width(rows: FloatArray, width: int) -> FloatArray:
-    """Rows ``[N, F]`` with zeros added or further slots left out."""
+    """Return rows ``[N, F]`` with zeros added or the last slots left out."""
     placed = np.zeros((len(rows), width))
     shared = min(width, rows.shape[1])
     placed[:, :shared] = rows[:, :shared]
     return placed
 
 
-def _emergences(
+def _split_at_new_features(
     values: FloatArray, names: list[Any], known: Container[Any]
 ) -> Iterator[tuple[slice, list[Any]]]:
-    """Split rows where features first have a value: the rows, and what is new with the first."""
-    there = ~np.isnan(values)
+    """Split rows where features first have a value; yield rows and the features new with them."""
+    has_value = ~np.isnan(values)
     first = {
         name: int(column.argmax())
-        for name, column in zip(names, there.T, strict=True)
+        for name, column in zip(names, has_value.T, strict=True)
         if name not in known and column.any()
     }
     starts = sorted({0, *first.values()})
     for begin, end in pairwise([*starts, len(values)]):
         yield slice(begin, end), [name for name, row in first.items() if row == begin]
+
+
+def _add_inputs(classifier: DeepCCGClassifier, width: int) -> None:
+    """Give a fitted classifier on vectors ``width`` inputs.
+
+    The new ones are 0 in every stored example, and so are the weights that read them: no
+    prediction changes before something is learned of them.
+    """
+    spec = classifier._spec
+    first_weight = _FIRST_WEIGHT.get(spec.encoder) if isinstance(spec.encoder, str) else None
+    if first_weight is None:
+        raise InputError(
+            f"your encoder takes the {spec.shape[0]} features it began with: it cannot take more"
+        )
+    state = _widened(classifier.learner_.state_dict(), first_weight, width)
+    try:
+        classifier._rebuild(dataclasses.replace(spec, shape=(width,)), state)
+    except StateMismatch as error:
+        raise InputError(
+            f"{spec.method} on {spec.encoder!r} cannot take features that it did not begin with: "
+            f"{error}"
+        ) from None
+    classifier.n_features_in_, classifier.input_shape_ = width, (width,)
+
+
+def _widened(state: State, first_weight: str, width: int) -> State:
+    """Return a state with zeros for the inputs that are new."""
+    tensors = {
+        name: pad(value, (0, width - value.shape[-1]))
+        if value.ndim == 2 and (name == "memory.x" or name.endswith(first_weight))
+        else value
+        for name, value in state.tensors.items()
+    }
+    inputs = {**state.meta["parts"]["inputs"], "shape": [width]}
+    return State(tensors, {**state.meta, "parts": {**state.meta["parts"], "inputs": inputs}})

@@ -1,29 +1,27 @@
-"""Which questions a classifier can be asked depends on its method."""
+"""From an estimator's parameters to its learner, and which methods that learner supports."""
 
 import copy
 import dataclasses
 from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar, cast
+from typing import Any, ClassVar, TypeVar, cast
 
 import torch
+from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
-from torch import nn
+from torch import Tensor, nn
 
-from deepccg.core import InputError
+from deepccg.core import InputError, State, validated
 from deepccg.estimator.encoders import build_encoder
-from deepccg.experiment.config import validated
+from deepccg.estimator.inputs import check_count
 from deepccg.gaussian import kernels
 from deepccg.methods import METHODS, NetworkLearner
 from deepccg.methods.deepccg import DeepCCG
 
-# What the classifiers set where nobody does: a stream may change what a class is.
-DEFAULTS: Mapping[str, Mapping[str, Any]] = {"deepccg": {"renewal": "errors"}}
-
 
 @dataclass(frozen=True)
-class Plan:
-    """What an estimator's parameters and first data say about its learner.
+class LearnerSpec:
+    """Everything needed to build an estimator's learner: its parameters, and its first data.
 
     Args:
         method: A name of ``METHODS``.
@@ -36,7 +34,13 @@ class Plan:
         double: Whether the inputs are float64.
         classes: Codes known in advance.
         seed: Of every draw.
+
+    Attributes:
+        DEFAULTS: Fields in which the estimators differ from a method's own defaults. A stream may
+            change what a class is, so DeepCCG's stored examples are renewed.
     """
+
+    DEFAULTS: ClassVar[Mapping[str, Mapping[str, Any]]] = {"deepccg": {"renewal": "errors"}}
 
     method: str
     method_params: Mapping[str, Any]
@@ -49,63 +53,97 @@ class Plan:
     classes: tuple[int, ...]
     seed: int
 
-    def build(self) -> NetworkLearner[Any]:
-        """A learner that has seen nothing."""
+    @classmethod
+    def with_defaults(cls, method: Any, params: Mapping[str, Any] | None) -> dict[str, Any]:
+        """Return the fields given for a method, over ``DEFAULTS``.
+
+        >>> LearnerSpec.with_defaults("deepccg", {"replay": 20})
+        {'renewal': 'errors', 'replay': 20}
+        >>> LearnerSpec.with_defaults("er", None)
+        {}
+        """
+        defaults = cls.DEFAULTS.get(method, {}) if isinstance(method, str) else {}
+        return {**defaults, **(params or {})}
+
+    @classmethod
+    def of(cls, params: Mapping[str, Any], x: Tensor, declared: int) -> "LearnerSpec":
+        """Return the spec for an estimator's parameters and inputs like ``x``.
+
+        The first ``declared`` codes are known in advance.
+        """
+        check_count("memory", params["memory"], least=0)
+        return cls(
+            method=params["method"],
+            method_params=cls.with_defaults(params["method"], params["method_params"]),
+            encoder=copy.deepcopy(params["encoder"]),
+            encoder_params=dict(params["encoder_params"] or {}),
+            memory=params["memory"],
+            device=params["device"],
+            shape=tuple(x.shape[1:]),
+            double=x.dtype == torch.float64,
+            classes=tuple(range(declared)),
+            seed=int(check_random_state(params["random_state"]).randint(2**31 - 1)),
+        )
+
+    def build(self, state: State | None = None) -> NetworkLearner[Any]:
+        """Return a learner that has seen nothing, or that continues from ``state``."""
         chosen = learner_class(self.method)
-        fields = validated(chosen.Config, self.method_params, "method_params")
+        config = validated(chosen.Config, self.method_params, "method_params")
         dtype = torch.float64 if self.double else torch.float32
         network = build_encoder(self.encoder, self.encoder_params, self.shape, dtype, self.seed)
         learner = chosen(
-            _moved(network, self.device),
-            fields,
+            _on_device(network, self.device),
+            config,
             memory=self.memory,
             classes=self.classes,
             seed=self.seed,
         )
         if isinstance(learner, DeepCCG):
             learner.native = kernels.unavailable_reason() is None
+        if state is not None:
+            learner.load_state_dict(state)
         return learner
 
     @property
-    def encoder_is_own(self) -> bool:
+    def has_own_encoder(self) -> bool:
         """Whether the encoder is a module of the user's."""
         return isinstance(self.encoder, nn.Module)
 
-    def with_frozen(self, names: Container[str] | None) -> "Plan":
-        """With a copy of the user's module in which just these parameters do not learn.
+    def with_frozen(self, names: Container[str] | None) -> "LearnerSpec":
+        """Return a spec with a copy of the user's module that trains all parameters but ``names``.
 
-        ``None``, from a file that does not tell, leaves it to the module.
+        ``None``, from a file that does not list them, leaves the module as it is.
         """
         module = copy.deepcopy(self.encoder)
         if names is not None and isinstance(module, nn.Module):
             for name, parameter in module.named_parameters():
-                parameter.requires_grad = name not in names  # also of one not yet initialised
+                parameter.requires_grad = name not in names  # lazy parameters included
         return dataclasses.replace(self, encoder=module)
 
-    def require_unchanged(self, estimator: Any) -> None:
-        """Refuse parameters that were set after learning began, which would change nothing."""
-        for name in ("method", "method_params", "encoder", "encoder_params", "memory", "device"):
-            then, now = getattr(self, name), getattr(estimator, name)
-            if name == "method_params":
-                completed = completed_params(self.method, now)
-                now = then if completed == then else dict(now or {})  # older files have no more
-            elif isinstance(then, Mapping):
-                now = dict(now or {})
-            if isinstance(now, nn.Module) and isinstance(then, nn.Module):
-                continue  # it was copied
-            if now != then:
-                raise InputError(
-                    f"{name} is {now!r} since learning began with {then!r}: set it back, "
-                    f"or begin anew with fit"
-                )
-
-    def renumbered(self, new_code: Mapping[int, int]) -> "Plan":
-        """With new codes, without classes that get none."""
+    def renumbered(self, new_code: Mapping[int, int]) -> "LearnerSpec":
+        """Return a spec with new codes, without the classes that have none."""
         kept = sorted(new_code[code] for code in self.classes if code in new_code)
         return dataclasses.replace(self, classes=tuple(kept))
 
+    def require_unchanged(self, params: Mapping[str, Any]) -> None:
+        """Reject parameters that were set after learning began, when they have no effect."""
+        for name in ("method", "method_params", "encoder", "encoder_params", "memory", "device"):
+            before, now = getattr(self, name), params[name]
+            if name == "method_params":
+                completed = self.with_defaults(self.method, now)
+                now = before if completed == before else dict(now or {})  # older files lack these
+            elif isinstance(before, Mapping):
+                now = dict(now or {})
+            if isinstance(now, nn.Module) and isinstance(before, nn.Module):
+                continue  # it was copied
+            if now != before:
+                raise InputError(
+                    f"{name} is {now!r} since learning began with {before!r}: set it back, "
+                    f"or start again with fit"
+                )
 
-def _moved(network: nn.Module, device: str) -> nn.Module:
+
+def _on_device(network: nn.Module, device: str) -> nn.Module:
     try:
         return network.to(device)
     except (AssertionError, RuntimeError, TypeError) as error:  # PyTorch has one for each reason
@@ -114,7 +152,7 @@ def _moved(network: nn.Module, device: str) -> nn.Module:
 
 
 def learner_class(method: Any) -> type[NetworkLearner[Any]]:
-    """The class behind a method's name."""
+    """Return the class behind a method's name."""
     if not isinstance(method, str) or method not in METHODS:
         raise InputError(f"unknown method {method!r}: choose one of {', '.join(METHODS)}")
     found = METHODS[method]
@@ -123,32 +161,23 @@ def learner_class(method: Any) -> type[NetworkLearner[Any]]:
     return found
 
 
-def completed_params(method: Any, given: Mapping[str, Any] | None) -> dict[str, Any]:
-    """A method's fields as the classifiers set them: the given ones, over ``DEFAULTS``.
-
-    >>> completed_params("deepccg", {"replay": 20}), completed_params("er", None)
-    ({'renewal': 'errors', 'replay': 20}, {})
-    """
-    return {**(DEFAULTS.get(method, {}) if isinstance(method, str) else {}), **(given or {})}
-
-
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 def only_if(check: Callable[[Any], bool]) -> Callable[[Method], Method]:
-    """scikit-learn's ``available_if``, with types."""
+    """Make a method available where ``check(estimator)`` holds: ``available_if``, with types."""
     return cast(Callable[[Method], Method], available_if(check))
 
 
 def is_generative(estimator: Any) -> bool:
-    """Whether the engine models each class by a Gaussian."""
+    """Return whether the method models each class by a Gaussian."""
     if not issubclass(learner_class(estimator.method), DeepCCG):
         raise AttributeError(f"method {estimator.method!r} has no class densities; deepccg has")
     return True
 
 
 def can_forget(estimator: Any) -> bool:
-    """Whether the engine's memory has no counter that a removed example would upset."""
+    """Return whether examples can be removed from the method's memory without a trace."""
     if not issubclass(learner_class(estimator.method), DeepCCG):
         raise AttributeError(f"method {estimator.method!r} cannot forget; deepccg can")
     return True

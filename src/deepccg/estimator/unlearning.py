@@ -1,4 +1,4 @@
-"""Removing what was stored, as if it had never been stored.
+"""Unlearning: a learner's state without some of its examples or classes.
 
 The network is not touched: what it learned from a removed example stays in its weights.
 """
@@ -10,49 +10,50 @@ import torch
 
 from deepccg.core import InputError, State
 from deepccg.estimator.inputs import check_slots
-from deepccg.estimator.labels import plain_labels
+from deepccg.estimator.labels import LabelTable, Renumbered, plain_labels
 from deepccg.learners.embedding_cache import without_cache
 from deepccg.learners.error_rates import without_rates
 from deepccg.methods.deepccg import ERRORS
 
 
-def forget(estimator: Any, cls: Any, index: Any) -> None:
-    """See ``DeepCCGClassifier.forget``."""
+def unlearn(state: State, labels: LabelTable, cls: Any, index: Any) -> tuple[State, Renumbered]:
+    """Return a DeepCCG state, and its labels, without a class or without stored examples.
+
+    Args:
+        state: The learner's.
+        labels: Those it knows.
+        cls: A label, or several; or else
+        index: Rows of the memory.
+    """
     if (cls is None) == (index is None):
         raise InputError("say what to forget: a class (cls=) or stored examples (index=)")
-    # Cached embeddings of others have moved with those of the forgotten: they are computed anew.
-    state = without_cache(estimator.learner_.state_dict())
+    # Cached embeddings and error rates of others depend on the forgotten: drop them all.
+    state = without_cache(state)
     if ERRORS in state.meta["parts"]:
         state = without_rates(state, ERRORS)
     if cls is not None:
-        gone = estimator._labels.encode(plain_labels(cls)).tolist()
+        forgotten = labels.encode(plain_labels(cls)).tolist()
     else:
         slots = check_slots(index, len(state.tensors["memory.y"]))
         columns = torch.unique(state.tensors["memory.y"][slots]).tolist()
-        state = without_examples(state, slots)
-        gone = unseen_classes(state, columns)
-    if gone:
-        new_code = estimator._labels.closing_up(gone)
-        state = without_classes(state, new_code, estimator._tasks.closing_up(new_code))
-        estimator._tasks = estimator._tasks.renumbered(new_code)
-        estimator._plan = estimator._plan.renumbered(new_code)
-        estimator._labels = estimator._labels.renumbered(new_code)
-        estimator.classes_ = estimator._labels.labels
-    estimator.learner_ = estimator._plan.build()  # a new one: free slots of the old hold values
-    estimator.learner_.load_state_dict(state)
-    vars(estimator).pop("_watch", None)  # it follows examples that may have to go
+        state = _without_examples(state, slots)
+        forgotten = _unseen_classes(state, columns)
+    kept = labels.without(forgotten)
+    if forgotten:
+        state = _without_classes(state, kept.new_code, kept.new_task)
+    return state, kept
 
 
 def without_memory(state: State, fresh: State) -> State:
-    """A state that goes on with an empty memory and no class seen, both taken from ``fresh``."""
+    """Return the state with the empty memory and class table of ``fresh``."""
     tensors = {name: value for name, value in state.tensors.items() if not _in_memory(name)}
     tensors |= {name: value for name, value in fresh.tensors.items() if _in_memory(name)}
-    anew = {name: fresh.meta["parts"][name] for name in ("outputs", "memory")}
-    return State(tensors, {**state.meta, "parts": {**state.meta["parts"], **anew}})
+    emptied = {name: fresh.meta["parts"][name] for name in ("outputs", "memory")}
+    return State(tensors, {**state.meta, "parts": {**state.meta["parts"], **emptied}})
 
 
-def without_examples(state: State, slots: Sequence[int]) -> State:
-    """A DeepCCG state without the stored examples in ``slots``, which count as never seen."""
+def _without_examples(state: State, slots: Sequence[int]) -> State:
+    """Return a state without the stored examples in ``slots``, which count as never seen."""
     keep = torch.ones(len(state.tensors["memory.y"]), dtype=torch.bool)
     keep[list(slots)] = False
     outputs = dict(state.meta["parts"]["outputs"])
@@ -63,37 +64,36 @@ def without_examples(state: State, slots: Sequence[int]) -> State:
     return _replaced(_kept_rows(state, keep), outputs)
 
 
-def unseen_classes(state: State, of: Sequence[int]) -> list[int]:
-    """Which of the classes in columns ``of`` have no example left that counts, by code."""
+def _unseen_classes(state: State, columns: Sequence[int]) -> list[int]:
+    """Return the codes of those of ``columns`` that have no seen example left."""
     outputs = state.meta["parts"]["outputs"]
-    return [outputs["classes"][column] for column in of if not outputs["seen"][column]]
+    return [outputs["classes"][column] for column in columns if not outputs["seen"][column]]
 
 
-def without_classes(
+def _without_classes(
     state: State, new_code: Mapping[int, int], new_task: Mapping[int, int]
 ) -> State:
-    """A DeepCCG state that never met the classes and tasks that get no new number."""
+    """Return a state that never saw the classes and tasks that have no new number."""
     outputs = state.meta["parts"]["outputs"]
     codes = outputs["classes"]
     columns = [column for column, code in enumerate(codes) if code in new_code]
     new_column = _ranks(columns)
-    rows = [r for r, (number, _) in enumerate(outputs["tasks"], start=1) if number in new_task]
-    new_row = _ranks([0, *rows])  # row 0 is the open task
-    tasks = [outputs["tasks"][row - 1] for row in rows]
+    kept = [i for i, (number, _) in enumerate(outputs["tasks"], start=1) if number in new_task]
+    new_task_idx = _ranks([0, *kept])  # 0 is the open task
     changed = {
         "classes": [new_code[codes[column]] for column in columns],
         "seen": [outputs["seen"][column] for column in columns],
         "arrival": [new_column[c] for c in outputs["arrival"] if c in new_column],
-        "current": new_row.get(outputs["current"]),
+        "current": new_task_idx.get(outputs["current"]),
         "tasks": [
             [new_task[number], [new_column[c] for c in task if c in new_column]]
-            for number, task in tasks
+            for number, task in (outputs["tasks"][i - 1] for i in kept)
         ],
     }
     y = state.tensors["memory.y"]
     keep = torch.tensor([column in new_column for column in y.tolist()], dtype=torch.bool)
     tensors = dict(_kept_rows(state, keep).tensors)
-    for name, ranks in (("memory.y", new_column), ("memory.task", new_row)):
+    for name, ranks in (("memory.y", new_column), ("memory.task", new_task_idx)):
         renumbered = [ranks[value] for value in tensors[name].tolist()]
         tensors[name] = torch.tensor(renumbered, dtype=torch.int64, device=y.device)
     return _replaced(State(tensors, state.meta), changed)

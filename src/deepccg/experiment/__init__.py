@@ -1,5 +1,6 @@
 """Running experiments: configuration, the loop, checkpoints."""
 
+from deepccg.core import validated
 from deepccg.experiment.audit.verdict import protocol_line
 from deepccg.experiment.build import (
     build_learner,
@@ -16,7 +17,6 @@ from deepccg.experiment.config import (
     MethodSettings,
     RunConfig,
     StreamConfig,
-    validated,
 )
 from deepccg.experiment.guards import Interrupted, StopRequest, ask_to_stop, stop_requests
 from deepccg.experiment.load import StoredExamples, TrainedRun, load, load_run, stored_examples

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from deepccg.core import InputError, Learner, TestSet
-from deepccg.experiment.config import RunConfig, validated
+from deepccg.core import InputError, Learner, TestSet, validated
+from deepccg.experiment.config import RunConfig
 from deepccg.experiment.presets import laid_over, merged, preset_settings, recorded_name
 from deepccg.methods import METHODS
 from deepccg.networks import build_network

@@ -264,6 +264,13 @@ class NetworkLearner(Learner, Generic[ConfigT]):
         del mask
         return super().classifier(task)
 
+    def inference_module(self) -> nn.Module:
+        """Return a copy of the classifier as one module for export, ``[B, ...] -> [B, C]`` logits.
+
+        Only for methods that predict without a task; see ``deepccg.learners.readout``.
+        """
+        raise InputError(f"{type(self).__name__} predicts under a task only: export another")
+
     def _seen_under(self, task: Task | None) -> Tensor:
         """Which outputs are of classes that were seen and that the task allows, ``[C]``."""
         mask = self.class_table.seen > 0

@@ -13,6 +13,7 @@ from deepccg.core import Batch, State, StateMismatch, Task, make_generator
 from deepccg.learners.base import ConfigT, NetworkLearner
 from deepccg.learners.class_table import Mask
 from deepccg.learners.optimiser import OptimiserConfig, ReplayReduction, reduce_replay
+from deepccg.learners.readout import LinearReadout, combine
 from deepccg.learners.state import Stateful, StatefulGenerator, StatefulModule
 from deepccg.memory import draw_uniform, offer_to_reservoir
 from deepccg.networks import GrowingLinear
@@ -118,6 +119,16 @@ class HeadLearner(NetworkLearner[ConfigT]):
     def predicting_head(self) -> GrowingLinear:
         """The head whose scores are the predictions."""
         return self.head
+
+    def predicting_network(self) -> nn.Module:
+        """The network that embeds for it."""
+        return self.network
+
+    def inference_module(self) -> nn.Module:
+        """See ``NetworkLearner``."""
+        head = self.predicting_head()
+        readout = LinearReadout(head.weight, head.bias, torch.zeros(self.dim))
+        return combine(self.predicting_network(), readout, self.dtype)
 
     def state_parts(self) -> dict[str, Stateful]:
         """Network, head, and the generator that draws new rows."""

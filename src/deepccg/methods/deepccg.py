@@ -47,6 +47,7 @@ from deepccg.learners.memory_selection import (
     embed_candidates,
 )
 from deepccg.learners.optimiser import reduce_replay
+from deepccg.learners.readout import class_conditional_readout, combine
 from deepccg.learners.state import Column, Stateful, StatefulGenerator, StatefulModule
 from deepccg.memory import CandidateIndex
 
@@ -382,6 +383,11 @@ class DeepCCG(NetworkLearner[DeepCCGConfig]):
         fitted = self.config.embedding_scale == "fitted"
         needed = torch.ones_like(mask) if fitted else mask
         return needed[self.memory.y].nonzero().flatten()
+
+    def inference_module(self) -> nn.Module:
+        """See ``NetworkLearner``."""
+        readout = class_conditional_readout(*self.current_classifier())
+        return combine(self.network, readout, self.dtype, normalise=self.config.normalise)
 
     def trainable_modules(self) -> list[nn.Module]:
         """The network, and the scale where it is learned."""

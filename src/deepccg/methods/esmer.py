@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import torch
 from pydantic import Field, FiniteFloat, NonNegativeFloat, NonNegativeInt
-from torch import Tensor
+from torch import Tensor, nn
 
 from deepccg.core import Batch, MemoryUsage, State, StateMismatch, StepInfo, Task, make_generator
 from deepccg.learners.heads import HeadLearner, ReplayConfig, masked_cross_entropy
@@ -195,6 +195,10 @@ class ESMER(HeadLearner[ESMERConfig]):
     def predicting_head(self) -> GrowingLinear:
         """The head of that network."""
         return self.stable.head if self.config.predict_with == "stable" else self.head
+
+    def predicting_network(self) -> nn.Module:
+        """That network."""
+        return self.stable.network if self.config.predict_with == "stable" else self.network
 
     def memory_usage(self) -> MemoryUsage:
         """The memory, and the stable network with its head."""

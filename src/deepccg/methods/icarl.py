@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 import torch.nn.functional as F
 from pydantic import Field
-from torch import Tensor
+from torch import Tensor, nn
 
 from deepccg.core import Batch, MemoryUsage, State, StateMismatch, StepInfo, Task
 from deepccg.gaussian import Candidates, class_posterior, squared_distances
@@ -15,6 +15,7 @@ from deepccg.learners.class_table import OPEN_TASK, Mask
 from deepccg.learners.heads import HeadLearner, ReplayConfig
 from deepccg.learners.memory_selection import Selection, SelectionConfig, embed_candidates
 from deepccg.learners.optimiser import Reduction, reduce_replay
+from deepccg.learners.readout import GaussianReadout, combine, only_known
 from deepccg.learners.state import Stateful
 from deepccg.learners.teacher import Snapshot
 from deepccg.memory import herding
@@ -156,6 +157,13 @@ class ICaRL(HeadLearner[ICaRLConfig]):
         del task
         means, known = self._means_of(mask[self.memory.y].nonzero().flatten())
         return lambda z: _nearness(F.normalize(z, dim=1), means, known)
+
+    def inference_module(self) -> nn.Module:
+        """See ``NetworkLearner``."""
+        means, known = self.means()
+        constant = only_known(torch.zeros(len(means)), known.cpu())
+        readout = GaussianReadout(means, torch.full_like(means, 2.0), constant)
+        return combine(self.network, readout, self.dtype, normalise=True)
 
     def _means_of(self, slots: Tensor) -> tuple[Tensor, Tensor]:
         none = torch.zeros(0, self.dim, dtype=self.dtype, device=self.device)

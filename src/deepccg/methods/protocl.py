@@ -29,6 +29,7 @@ from deepccg.learners.context import (
 )
 from deepccg.learners.memory_selection import Selection, SelectionConfig, StepEmbeddings
 from deepccg.learners.optimiser import reduce_replay
+from deepccg.learners.readout import GaussianReadout, combine
 from deepccg.learners.state import Stateful, StatefulModule
 
 
@@ -171,6 +172,15 @@ class ProtoCL(NetworkLearner[ProtoCLConfig]):
         del task
         classifier = self._given(mask[self.memory.y].nonzero().flatten())
         return lambda z: classifier.class_scores(shaped(self, z)).masked_fill(~mask, -torch.inf)
+
+    @torch.no_grad()
+    def inference_module(self) -> nn.Module:
+        """See ``NetworkLearner``."""
+        prototypes, noise, log_share = self.current_classifier()
+        variance = (prototypes.variance + noise).double()
+        constant = log_share.double() - 0.5 * variance.log().sum(dim=1)
+        readout = GaussianReadout(prototypes.mean, 1 / variance, constant)
+        return combine(self.network, readout, self.dtype, normalise=self.config.normalise)
 
     def _given(self, slots: Tensor) -> PrototypeClassifier:
         return self.condition(Context(slots, embed_stored(self, slots)), scored=slots[:0])

@@ -1,10 +1,10 @@
-"""The public contract suite: does a learner keep every promise of ``deepccg.core.Learner``?
+"""The public contract suite: does a learner obey ``deepccg.core.Learner``?
 
-Each check drives a learner through a toy stream, by the public contract alone, and says in one
-line which promise was broken and how. A check's name is its function's.
+Each check trains a learner on a toy stream through the public contract alone, and says in one line
+what is violated and how. A check's name is its function's.
 """
 
+from deepccg.testing.assertions import ContractError
 from deepccg.testing.suite import check_learner, learner_checks
-from deepccg.testing.toy import ContractError
 
 __all__ = ["ContractError", "check_learner", "learner_checks"]

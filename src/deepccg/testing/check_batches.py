@@ -1,4 +1,4 @@
-"""What is promised of batches, labels and tasks."""
+"""Checks of batches, labels and tasks."""
 
 import math
 from dataclasses import replace
@@ -7,18 +7,8 @@ from functools import partial
 import torch
 
 from deepccg.core import Batch, InputError
-from deepccg.testing.check_predictions import require_proper
-from deepccg.testing.toy import (
-    NEW_TASK,
-    TASKS,
-    Subject,
-    require,
-    require_refused,
-    require_same,
-    saved_state,
-    toy_batch,
-    toy_stream,
-)
+from deepccg.testing.assertions import require, require_proper, require_refused, require_same
+from deepccg.testing.toy import NEW_TASK, TASKS, Subject, saved_state, toy_batch, toy_stream
 
 
 def inputs_are_not_modified(subject: Subject) -> None:
@@ -60,10 +50,10 @@ def open_task_is_learned(subject: Subject) -> None:
     learner = subject.learner()
     order = [5, 7, 1_000_003, 3, 20]
     for step in range(10):
-        came = order[: step // 2 + 1]
-        learner.learn(toy_batch(step, None, labels=(came[-1], *came)))
-        require(learner.classes == tuple(came), f"columns {learner.classes}, came {came}")
-        require_proper(learner, set(came))
+        seen = order[: step // 2 + 1]
+        learner.learn(toy_batch(step, None, labels=(seen[-1], *seen)))
+        require(learner.classes == tuple(seen), f"columns {learner.classes}, seen {seen}")
+        require_proper(learner, set(seen))
 
 
 def columns_never_move(subject: Subject) -> None:

@@ -1,6 +1,6 @@
-"""What is promised of randomness.
+"""Checks of memory, state size and step cost, and of randomness.
 
-The global generators are the subject here, so they are used on purpose.
+The latter use the global generators on purpose: no learner may depend on them.
 """
 
 import json
@@ -15,7 +15,7 @@ from torch import Tensor
 from deepccg.core import Task
 from deepccg.experiment.audit.measure import tensors_within
 from deepccg.networks import NetworkConfig, build_network
-from deepccg.testing.check_predictions import require_proper
+from deepccg.testing.assertions import require, require_proper, require_same
 from deepccg.testing.toy import (
     FEATURES,
     LABELS,
@@ -24,8 +24,6 @@ from deepccg.testing.toy import (
     Subject,
     examples_within,
     predictions_of,
-    require,
-    require_same,
     saved_state,
     tensor_bytes,
     toy_stream,
@@ -38,11 +36,11 @@ def memory_stays_within_budget(subject: Subject) -> None:
     task = Task(0, (*LABELS, 20, 21))
     for budget in (0, 4, 15):
         learner = subject.learner(memory=budget)
-        came: list[Tensor] = []
+        stream: list[Tensor] = []
         for batch in toy_stream(tasks=(task,), steps=12):
             learner.learn(batch)
-            came.append(batch.x)
-            stored = examples_within(learner.state_dict(), torch.cat(came))
+            stream.append(batch.x)
+            stored = examples_within(learner.state_dict(), torch.cat(stream))
             require(stored <= budget, f"{stored} examples in a memory of {budget}")
         require_proper(learner, set(task.classes))
 
@@ -96,7 +94,7 @@ def same_seed_same_trajectory(subject: Subject) -> None:
     one, two = subject.learner(seed=3), subject.learner(seed=3)
     for batch, same_batch in toy_twins(steps=8):
         same = one.learn(batch) == two.learn(same_batch)
-        require(same, "two learners tell of different steps")
+        require(same, "two learners report different steps")
         require_same(one.state_dict(), two.state_dict(), "between two learners of one seed")
     require(all(map(torch.equal, predictions_of(one), predictions_of(two))), "predictions differ")
 
@@ -128,14 +126,14 @@ def global_generators_are_not_touched(subject: Subject) -> None:
 
 
 def seed_global_generators(seed: int) -> None:
-    """Move every global generator to a known place."""
+    """Seed the global generators of torch, numpy and random."""
     torch.manual_seed(seed)
     np.random.seed(seed)  # noqa: NPY002
     random.seed(seed)
 
 
 def global_generator_states() -> dict[str, str]:
-    """Where the global generators are."""
+    """Return the state of each global generator."""
     return {
         "torch": str(torch.get_rng_state().tolist()),
         "numpy": str([str(part) for part in np.random.get_state()]),  # noqa: NPY002
@@ -145,11 +143,11 @@ def global_generator_states() -> dict[str, str]:
 
 @contextmanager
 def restored_generators() -> Iterator[None]:
-    """Leave the caller's global generators as they were."""
-    ours, theirs, python = torch.get_rng_state(), np.random.get_state(), random.getstate()  # noqa: NPY002
+    """Restore the global generators afterwards."""
+    states = torch.get_rng_state(), np.random.get_state(), random.getstate()  # noqa: NPY002
     try:
         yield
     finally:
-        torch.set_rng_state(ours)
-        np.random.set_state(theirs)  # noqa: NPY002
-        random.setstate(python)
+        torch.set_rng_state(states[0])
+        np.random.set_state(states[1])  # noqa: NPY002
+        random.setstate(states[2])

@@ -1,4 +1,4 @@
-"""What is promised of configurations, steps and predictions."""
+"""Checks of configurations, steps and predictions."""
 
 import math
 from functools import partial
@@ -6,7 +6,15 @@ from functools import partial
 import torch
 from pydantic import ValidationError
 
-from deepccg.core import InputError, Learner, StepInfo, Task, TaskRequired
+from deepccg.core import InputError, StepInfo, Task, TaskRequired
+from deepccg.testing.assertions import (
+    fail,
+    require,
+    require_proper,
+    require_refused,
+    require_same,
+    require_uniform,
+)
 from deepccg.testing.toy import (
     LABELS,
     MEMORY,
@@ -14,11 +22,7 @@ from deepccg.testing.toy import (
     TASKS,
     Subject,
     askable,
-    fail,
     predictions_of,
-    require,
-    require_refused,
-    require_same,
     saved_state,
     toy_batch,
     toy_probe,
@@ -83,7 +87,7 @@ def probabilities_are_proper(subject: Subject) -> None:
 
 
 def predict_agrees_with_scores(subject: Subject) -> None:
-    """Labels, probabilities and scores of one or several tasks tell the same."""
+    """Labels, probabilities and scores of one or several tasks agree."""
     learner = subject.trained(toy_stream())
     x, tasks = toy_probe(), [*askable(learner), TASKS[0], NEW_TASK]
     together = learner.predict_logits_each(x, tasks)
@@ -117,29 +121,3 @@ def it_learns(subject: Subject) -> None:
     test = toy_batch(0, TASKS[0], size=200, purpose="test")
     correct = (learner.predict(test.x, TASKS[0]) == test.y).float().mean().item()
     require(correct > 0.8, f"accuracy {correct:.2f}, where guessing gives 0.50")
-
-
-def require_uniform(learner: Learner, task: Task) -> None:
-    """Insist on equal probabilities for the classes of ``task``."""
-    probabilities = learner.predict_proba(toy_probe(), task)
-    share = [(label in task.classes) / len(task.classes) for label in learner.columns(task)]
-    expected = torch.tensor(share).expand(len(toy_probe()), -1)
-    found = probabilities[0].tolist()
-    same = probabilities.shape == expected.shape and torch.allclose(probabilities.float(), expected)
-    require(same, f"{found} over columns {learner.columns(task)} under {task}, not uniform")
-
-
-def require_proper(learner: Learner, seen: set[int]) -> None:
-    """Scores and probabilities after the labels ``seen`` were learned, under every task."""
-    x = toy_probe()
-    for task in askable(learner):
-        allowed = seen if task is None else (seen & set(task.classes) or set(task.classes))
-        columns = learner.columns(task)
-        logits = learner.predict_logits(x, task)
-        where = f"under {'no task' if task is None else task}"
-        require(logits.shape == (len(x), len(columns)), f"scores {list(logits.shape)} {where}")
-        outside = [column for column, label in enumerate(columns) if label not in allowed]
-        named = [columns[c] for c in outside if not bool((logits[:, c] == -math.inf).all())]
-        require(not named, f"labels {named} are not allowed, but scored above -inf {where}")
-        total = torch.softmax(logits, dim=1).sum(dim=1)
-        require(torch.allclose(total, torch.ones_like(total)), f"sums {total.tolist()} {where}")

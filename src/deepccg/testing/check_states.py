@@ -1,4 +1,4 @@
-"""What is promised of saved states."""
+"""Checks of saved states."""
 
 import warnings
 from functools import partial
@@ -6,13 +6,11 @@ from functools import partial
 import torch
 
 from deepccg.core import State, StateMismatch
+from deepccg.testing.assertions import require, require_refused, require_same
 from deepccg.testing.toy import (
     TASKS,
     Subject,
     predictions_of,
-    require,
-    require_refused,
-    require_same,
     saved_state,
     toy_batch,
     toy_stream,

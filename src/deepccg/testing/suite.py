@@ -1,4 +1,4 @@
-"""All checks, and how they are run."""
+"""The list of checks, and how they are run."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -6,42 +6,9 @@ from functools import partial
 import torch
 
 from deepccg.core import Config, InputError, Learner
-from deepccg.testing.check_batches import (
-    columns_never_move,
-    equal_tasks_are_one_task,
-    images_are_learned,
-    inputs_are_not_kept,
-    inputs_are_not_modified,
-    odd_batches_are_learned,
-    open_task_is_learned,
-    refuses_bad_batches,
-)
-from deepccg.testing.check_costs import (
-    global_generators_are_not_touched,
-    global_generators_do_not_matter,
-    instances_share_nothing,
-    memory_stays_within_budget,
-    same_seed_same_trajectory,
-    state_does_not_grow,
-    step_cost_does_not_grow,
-)
-from deepccg.testing.check_predictions import (
-    config_is_closed_and_documented,
-    it_learns,
-    predict_agrees_with_scores,
-    predicting_changes_nothing,
-    probabilities_are_proper,
-    steps_tell_finite_scalars,
-    uniform_before_learning,
-    uniform_on_unseen_tasks,
-)
-from deepccg.testing.check_states import (
-    refuses_foreign_states,
-    refuses_truncated_states,
-    resumes_bit_for_bit,
-    states_are_snapshots,
-)
-from deepccg.testing.toy import Check, ContractError, Subject
+from deepccg.testing import check_batches, check_costs, check_predictions, check_states
+from deepccg.testing.assertions import ContractError
+from deepccg.testing.toy import Check, Subject
 
 
 def check_learner(
@@ -53,13 +20,13 @@ def check_learner(
     """Run every check and raise one ``ContractError`` that lists those that failed, and why.
 
     Args:
-        learner_class: The learner to judge.
+        learner_class: The learner to test.
         config: Its fields; ``None`` takes their defaults.
         expected_failures: Names of checks that must fail, each with the reason. Strict: it is an
             error if one of them passes.
 
-    A complete method of one's own, a nearest-mean classifier on a reservoir memory. The base class
-    gives outputs, masks, prediction, saving and refusing:
+    A complete method, a nearest-mean classifier on a reservoir memory. The base class provides the
+    class table, masks, prediction, saving and validation:
 
     >>> import torch
     >>> from deepccg.core import Config, StepInfo
@@ -87,14 +54,14 @@ def check_learner(
     ...         return near.masked_fill(known.count == 0, -torch.inf)
     >>> check_learner(NearestMean)
 
-    What a check finds is said in one line each:
+    Each failed check is reported in one line:
 
     >>> class Forgetful(NearestMean):
     ...     def state_parts(self):
     ...         return {k: v for k, v in super().state_parts().items() if k != "memory"}
     >>> check_learner(Forgetful)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    deepccg.testing.toy.ContractError: Forgetful fails 1 of ... checks:
+    deepccg.testing.assertions.ContractError: Forgetful fails 1 of ... checks:
     - resumes_bit_for_bit (Save, load in a fresh object, continue: as if never stopped): ...
     """
     checks = learner_checks(learner_class, config, expected_failures=expected_failures)
@@ -110,7 +77,7 @@ def learner_checks(
     *,
     expected_failures: Mapping[str, str] | None = None,
 ) -> list[tuple[str, Callable[[], None]]]:
-    """Every check as a name and a function without arguments, for a test runner.
+    """Return each check as a name and a function without arguments, for a test runner.
 
     >>> from deepccg.methods import SGD
     >>> checks = learner_checks(SGD)
@@ -132,48 +99,48 @@ def learner_checks(
 
 
 CHECKS: tuple[Check, ...] = (
-    config_is_closed_and_documented,
-    steps_tell_finite_scalars,
-    uniform_before_learning,
-    uniform_on_unseen_tasks,
-    probabilities_are_proper,
-    predict_agrees_with_scores,
-    predicting_changes_nothing,
-    it_learns,
-    inputs_are_not_modified,
-    inputs_are_not_kept,
-    odd_batches_are_learned,
-    open_task_is_learned,
-    columns_never_move,
-    equal_tasks_are_one_task,
-    images_are_learned,
-    refuses_bad_batches,
-    same_seed_same_trajectory,
-    global_generators_do_not_matter,
-    global_generators_are_not_touched,
-    resumes_bit_for_bit,
-    states_are_snapshots,
-    refuses_foreign_states,
-    refuses_truncated_states,
-    memory_stays_within_budget,
-    state_does_not_grow,
-    step_cost_does_not_grow,
-    instances_share_nothing,
+    check_predictions.config_is_closed_and_documented,
+    check_predictions.steps_tell_finite_scalars,
+    check_predictions.uniform_before_learning,
+    check_predictions.uniform_on_unseen_tasks,
+    check_predictions.probabilities_are_proper,
+    check_predictions.predict_agrees_with_scores,
+    check_predictions.predicting_changes_nothing,
+    check_predictions.it_learns,
+    check_batches.inputs_are_not_modified,
+    check_batches.inputs_are_not_kept,
+    check_batches.odd_batches_are_learned,
+    check_batches.open_task_is_learned,
+    check_batches.columns_never_move,
+    check_batches.equal_tasks_are_one_task,
+    check_batches.images_are_learned,
+    check_batches.refuses_bad_batches,
+    check_costs.same_seed_same_trajectory,
+    check_costs.global_generators_do_not_matter,
+    check_costs.global_generators_are_not_touched,
+    check_states.resumes_bit_for_bit,
+    check_states.states_are_snapshots,
+    check_states.refuses_foreign_states,
+    check_states.refuses_truncated_states,
+    check_costs.memory_stays_within_budget,
+    check_costs.state_does_not_grow,
+    check_costs.step_cost_does_not_grow,
+    check_costs.instances_share_nothing,
 )
 
 
 def run_check(name: str, check: Check, subject: Subject, expected_failure: str | None) -> None:
-    """Run one check, or, where it must fail, insist that it does."""
+    """Run one check; with ``expected_failure``, fail if it passes."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # the toys are tiny: waking further threads would cost more
     try:
         check(subject)
-    except Exception as error:  # a learner under test may raise anything: it is told, and chained
+    except Exception as error:  # a learner under test may raise anything: report and chain it
         if expected_failure is None:
             kind = "" if isinstance(error, ContractError) else f"{type(error).__name__}: "
-            promise = (check.__doc__ or "").strip().removesuffix(".")
+            claim = (check.__doc__ or "").strip().removesuffix(".")
             why = " ".join(str(error).split())
-            raise ContractError(f"{name} ({promise}): {kind}{why}") from error
+            raise ContractError(f"{name} ({claim}): {kind}{why}") from error
     else:
         if expected_failure is not None:
             raise ContractError(f"{name} passes, but was expected to fail: {expected_failure}")
@@ -182,7 +149,7 @@ def run_check(name: str, check: Check, subject: Subject, expected_failure: str |
 
 
 def failure_of(check: Callable[[], None]) -> ContractError | None:
-    """Run a check; what it found, if anything."""
+    """Run a check and return its failure, if any."""
     try:
         check()
     except ContractError as failure:

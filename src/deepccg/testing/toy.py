@@ -1,10 +1,10 @@
-"""The toy world that learners are driven through: one Gaussian cloud of vectors per label."""
+"""The toy stream that learners are tested on: one Gaussian cloud of vectors per label."""
 
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from safetensors.torch import load as tensors_from_bytes
@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from deepccg.core import (
     Batch,
     Config,
-    DeepCCGError,
     Learner,
     State,
     Task,
@@ -22,48 +21,6 @@ from deepccg.core import (
     make_generator,
 )
 from deepccg.networks import NetworkConfig, build_network
-
-
-class ContractError(DeepCCGError, AssertionError):
-    """A learner does not do what the contract promises; one line for each promise."""
-
-    def __str__(self) -> str:
-        return Exception.__str__(self)
-
-
-def fail(why: str) -> NoReturn:
-    """Say which promise was broken."""
-    raise ContractError(why)
-
-
-def require(promise_kept: bool, why: str) -> None:
-    """Insist on a promise."""
-    if not promise_kept:
-        fail(why)
-
-
-def require_refused(
-    errors: tuple[type[DeepCCGError], ...], call: Callable[[], object], what: str = "the call"
-) -> None:
-    """Insist that a call is refused with one of ``errors``, and that it says why."""
-    wanted = " or ".join(error.__name__ for error in errors)
-    try:
-        call()
-    except errors as refusal:
-        require(bool(str(refusal)), f"{what}: the {type(refusal).__name__} does not say why")
-        return
-    fail(f"{what} was accepted instead of refused with {wanted}")
-
-
-def require_same(expected: State, found: State, when: str) -> None:
-    """Equal names, shapes, types and bits; equal JSON."""
-    require(expected.tensors.keys() == found.tensors.keys(), f"tensors come or go {when}")
-    for name, tensor in expected.tensors.items():
-        other = found.tensors[name]
-        same = tensor.dtype == other.dtype and torch.equal(tensor.cpu(), other.cpu())
-        require(same, f"the tensor {name} differs {when}")
-    require(expected.meta == found.meta, f"the JSON part of the state differs {when}")
-
 
 FEATURES = 8
 LAYERS = (16, 8)
@@ -89,7 +46,7 @@ class Subject:
         layers: tuple[int, ...] = LAYERS,
         shape: tuple[int, ...] = (FEATURES,),
     ) -> Learner:
-        """A new learner on a new network; ``seed`` draws the network's weights, too."""
+        """Return a new learner on a new network; ``seed`` draws the network's weights, too."""
         network = build_network(NetworkConfig(kind="mlp", layers=layers), shape, seed)
         return self.on(network, memory=memory, classes=classes, seed=seed)
 
@@ -101,11 +58,11 @@ class Subject:
         classes: Sequence[int] = (),
         seed: int = 0,
     ) -> Learner:
-        """A new learner on ``network``."""
+        """Return a new learner on ``network``."""
         return self.learner_class(network, self.config, memory=memory, classes=classes, seed=seed)
 
     def trained(self, batches: Sequence[Batch], *, seed: int = 0) -> Learner:
-        """A new learner that has learned ``batches``."""
+        """Return a new learner that has learned ``batches``."""
         learner = self.learner(seed=seed)
         for batch in batches:
             learner.learn(batch)
@@ -123,7 +80,7 @@ def toy_batch(
     size: int = 5,
     purpose: str = "stream",
 ) -> Batch:
-    """Fresh tensors, the same for the same arguments; ``labels`` are drawn unless given."""
+    """Return fresh tensors, equal for equal arguments; ``labels`` are drawn unless given."""
     generator = make_generator(step, purpose)
     if not labels and task is not None:
         drawn = torch.randint(len(task.classes), (size,), generator=generator)
@@ -135,13 +92,13 @@ def toy_batch(
 
 @cache
 def toy_centre(label: int) -> Tensor:
-    """The middle of a label's cloud."""
+    """Return the mean of a label's cloud."""
     direction = torch.randn(FEATURES, generator=make_generator(label, "centre"))
     return 2 * nn.functional.normalize(direction, dim=0)
 
 
 def toy_stream(tasks: Sequence[Task] = TASKS, steps: int = 8) -> list[Batch]:
-    """One task after the other, in batches of changing size."""
+    """Return one task after the other, in batches of varying size."""
     return [
         toy_batch(step, tasks[step * len(tasks) // steps], size=3 + step % 4)
         for step in range(steps)
@@ -149,17 +106,17 @@ def toy_stream(tasks: Sequence[Task] = TASKS, steps: int = 8) -> list[Batch]:
 
 
 def toy_twins(steps: int) -> list[tuple[Batch, Batch]]:
-    """A stream twice, so that what one learner does to a batch cannot reach another."""
+    """Return a stream twice, so that what one learner does to a batch cannot reach another."""
     return list(zip(toy_stream(steps=steps), toy_stream(steps=steps), strict=True))
 
 
 def toy_probe() -> Tensor:
-    """One example of each label, never learned."""
+    """Return an example of each label that is never learned."""
     return toy_batch(0, None, labels=LABELS, purpose="probe").x
 
 
 def askable(learner: Learner) -> list[Task | None]:
-    """The toy tasks, one never learned, and no task where the learner can do without."""
+    """Return the toy tasks, one never learned, and ``None`` if the learner predicts without."""
     tasks: list[Task | None] = [*TASKS, NEW_TASK]
     try:
         learner.predict_logits(toy_probe(), None)
@@ -169,12 +126,12 @@ def askable(learner: Learner) -> list[Task | None]:
 
 
 def predictions_of(learner: Learner) -> list[Tensor]:
-    """Scores of the probe under every task the learner can be asked about."""
+    """Return the scores of the probe under every askable task."""
     return [learner.predict_logits(toy_probe(), task) for task in askable(learner)]
 
 
 def saved_state(learner: Learner) -> State:
-    """The state as a checkpoint would bring it back: through safetensors and JSON bytes."""
+    """Return the state as a checkpoint restores it: through safetensors and JSON bytes."""
     state = learner.state_dict()
     tensors = tensors_from_bytes(tensors_to_bytes(state.tensors))
     meta: dict[str, Any] = json.loads(json.dumps(state.meta, allow_nan=False))
@@ -182,11 +139,11 @@ def saved_state(learner: Learner) -> State:
 
 
 def tensor_bytes(state: State) -> int:
-    """How many bytes the tensors of a state have."""
+    """Return the bytes of all tensors of a state."""
     return sum(tensor.numel() * tensor.element_size() for tensor in state.tensors.values())
 
 
-def examples_within(state: State, came: Tensor) -> int:
-    """How many rows of the state's tensors are examples of the stream."""
-    rows = [t for t in state.tensors.values() if t.shape[1:] == came.shape[1:]]
-    return sum(int((t[:, None] == came[None]).all(dim=2).any(dim=1).sum()) for t in rows)
+def examples_within(state: State, stream: Tensor) -> int:
+    """Return how many rows of the state's tensors are examples of the stream."""
+    rows = [t for t in state.tensors.values() if t.shape[1:] == stream.shape[1:]]
+    return sum(int((t[:, None] == stream[None]).all(dim=2).any(dim=1).sum()) for t in rows)

@@ -81,13 +81,13 @@ def fitted() -> DeepCCGClassifier:
 def test_examples_leave_no_trace(fitted: DeepCCGClassifier, rows: set[int]) -> None:
     model = copy.deepcopy(fitted)
     x = np.random.default_rng(1).normal(size=(8, 3))
-    before, seen = model.memory_, dict(zip(NAMES, model.evidence_["seen"], strict=True))
+    before, seen = model.memory_, dict(zip(NAMES, model.class_counts_["seen"], strict=True))
     keep = np.setdiff1d(np.arange(16), list(rows))
     reference = never_held(model, keep) if len(keep) else None
     model.forget(index=sorted(rows))
     np.testing.assert_array_equal(model.memory_["x"], before["x"][keep])
     np.testing.assert_array_equal(model.memory_["label"], before["label"][keep])
-    for label, count in zip(model.classes_, model.evidence_["seen"], strict=True):
+    for label, count in zip(model.classes_, model.class_counts_["seen"], strict=True):
         assert count == seen[label] - (before["label"][sorted(rows)] == label).sum()
     if reference is not None:
         labels, expected = reference(x)
@@ -95,7 +95,7 @@ def test_examples_leave_no_trace(fitted: DeepCCGClassifier, rows: set[int]) -> N
         np.testing.assert_allclose(model.predict_proba(x)[:, columns], expected, rtol=1e-12)
 
 
-def test_a_class_goes_with_the_last_example_ever_seen_of_it() -> None:
+def test_a_class_is_forgotten_with_its_last_seen_example() -> None:
     model = DeepCCGClassifier(random_state=0).partial_fit(np.eye(3), ["c", "a", "b"])
     model.forget(index=int(np.flatnonzero(model.memory_["label"] == "a")[0]))
     assert model.classes_.tolist() == ["b", "c"]
@@ -107,7 +107,7 @@ def test_a_class_goes_with_the_last_example_ever_seen_of_it() -> None:
     assert model.predict(np.eye(3)).tolist() == [1, 2, 3]
 
 
-def test_it_learns_on_and_may_meet_the_class_again(model: DeepCCGClassifier, clouds: Any) -> None:
+def test_learning_continues_and_the_class_may_return(model: DeepCCGClassifier, clouds: Any) -> None:
     model.forget(cls=["cow", "bee"])
     assert model.classes_.tolist() == ["ant", "dog", "gnu"]
     for step in range(10):
@@ -115,7 +115,7 @@ def test_it_learns_on_and_may_meet_the_class_again(model: DeepCCGClassifier, clo
         model.partial_fit(*clouds(("bee", "dog"), 5, seed=step))
     x, y = clouds(NAMES, 10, seed=11)
     assert model.score(x, y) > 0.95
-    assert model.evidence_["seen"].tolist()[1:3] == [50, 50]
+    assert model.class_counts_["seen"].tolist()[1:3] == [50, 50]
 
 
 @pytest.mark.parametrize(

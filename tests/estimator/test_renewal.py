@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from deepccg import DeepCCGClassifier
-from deepccg.estimator import spec
 from deepccg.estimator.river import RiverClassifier
+from deepccg.estimator.spec import LearnerSpec
 
 CORNERS = np.array([[0, 0], [0, 4], [4, 0], [4, 4]])
 
@@ -26,7 +26,7 @@ def after_the_change(model) -> float:
     return model.score(*corner_stream(400, moved=1, seed=2))
 
 
-def test_classes_that_move_on_are_followed():
+def test_changing_classes_are_followed():
     assert after_the_change(DeepCCGClassifier(memory=100, random_state=0)) > 0.9
 
 
@@ -35,7 +35,7 @@ def test_without_renewal_the_first_examples_stay():
     assert after_the_change(model) < 0.6
 
 
-def test_one_by_one_they_are_followed_too():
+def test_river_follows_changing_classes():
     model, right = RiverClassifier(memory=100, seed=0), []
     for moved in (0, 1):
         for x, y in zip(*corner_stream(600, moved, seed=moved), strict=True):
@@ -46,7 +46,7 @@ def test_one_by_one_they_are_followed_too():
     assert np.mean(right[-200:]) > 0.85
 
 
-def test_what_is_given_counts():
+def test_given_fields_override_the_default():
     model = DeepCCGClassifier(method_params={"renewal": 0.3, "replay": 5}).partial_fit([[0.0]], [1])
     assert model.learner_.config.renewal == 0.3
     assert DeepCCGClassifier().partial_fit([[0.0]], [1]).learner_.config.renewal == "errors"
@@ -54,10 +54,10 @@ def test_what_is_given_counts():
 
 
 @pytest.mark.filterwarnings("error")
-def test_a_file_from_before_goes_on_as_it_was(tmp_path, monkeypatch):
+def test_a_file_older_than_the_default_continues_unchanged(tmp_path, monkeypatch):
     x, y = corner_stream(60, 0)
     with monkeypatch.context() as before:
-        before.setattr(spec, "DEFAULTS", {})
+        before.setattr(LearnerSpec, "DEFAULTS", {})
         old = DeepCCGClassifier(memory=20, random_state=0).partial_fit(x, y)
         old.save(tmp_path / "old")
         old.partial_fit(*corner_stream(60, 1))

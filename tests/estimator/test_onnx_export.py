@@ -111,7 +111,7 @@ def test_any_number_of_rows(
     assert (probability[:, model.classes_ == "eel"] == 0).all()
 
 
-def test_the_file_is_plain_and_tells_nothing_of_this_machine(
+def test_the_file_is_standard_onnx_without_local_paths(
     exported: tuple[DeepCCGClassifier, Any, Path],
 ) -> None:
     model, _, path = exported
@@ -170,7 +170,7 @@ class Branching(nn.Module):
 @pytest.mark.parametrize(
     ("encoder", "message"), [(Noisy(), "differ by"), (Branching(), "cannot be written as ONNX")]
 )
-def test_encoders_that_no_file_can_hold(
+def test_encoders_that_onnx_cannot_express_are_refused(
     encoder: nn.Module, message: str, clouds: Any, tmp_path: Path
 ) -> None:
     model = DeepCCGClassifier(encoder=encoder, random_state=0).fit(*clouds(("cow", "dog"), 20))

@@ -59,7 +59,7 @@ def test_a_step_that_diverges(method: str, clouds: Any) -> None:
 
 
 @pytest.mark.parametrize("encoder", ["identity", "mlp"])
-def test_values_whose_squares_are_no_numbers(encoder: str, clouds: Any) -> None:
+def test_values_whose_squares_overflow_are_refused(encoder: str, clouds: Any) -> None:
     x, y = clouds(("dog", "cow"), 10)
     model = DeepCCGClassifier(encoder=encoder, memory=10).partial_fit(x, y)
     wild = np.where(np.arange(len(x))[:, None] == 0, 1e200, x)
