@@ -81,7 +81,7 @@ def test_what_is_learned_survives_the_passes_of_fit(clouds: Any, scale: str) -> 
     x, y = clouds(("dog", "cow"), 10)
     fields = {"embedding_scale": scale, "initial_scale": 0.2}
     model = DeepCCGClassifier(epochs=3, batch_size=6, method_params=fields, random_state=0)
-    moved = model.fit(x, y).learner_.scale.log.detach().exp().item()
+    moved = model.fit(x, y).learner_.log_scale.log.detach().exp().item()
     assert (moved > 0.2001) == (scale == "learned")
 
 
