@@ -31,6 +31,7 @@ from deepccg.records.metrics import (
     forgetting,
     summary,
 )
+from deepccg.records.naming import METHOD_ENTRIES, MethodEntry
 from deepccg.records.paper import PAPER_NAMES, PaperTable, paper_cell, paper_tables, paper_value
 from deepccg.records.schema import (
     ClassScore,
@@ -49,12 +50,14 @@ from deepccg.records.statistics import Interval, Line, fit_line, mean_interval, 
 from deepccg.records.timing import Timing, read_timings, timings_text
 
 __all__ = [
+    "METHOD_ENTRIES",
     "PAPER_NAMES",
     "ClassScore",
     "Estimate",
     "Evaluation",
     "Interval",
     "Line",
+    "MethodEntry",
     "Mode",
     "PaperTable",
     "Record",

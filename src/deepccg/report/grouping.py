@@ -5,8 +5,8 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
-from deepccg.records import duplicate_rank
-from deepccg.report.names import DATASETS, METHODS, digest, method_name, slug
+from deepccg.records import METHOD_ENTRIES, duplicate_rank
+from deepccg.report.names import DATASETS, digest, method_name, slug
 from deepccg.report.runs import Run
 from deepccg.report.settings import PAPER_EXAMPLES, Row, Setting
 
@@ -87,7 +87,7 @@ def _row_place(run: Run) -> tuple[int, str, str, int, str]:
     Of one preset the row with the fewest changes comes first.
     """
     method = str(run.config["method"].get("name"))
-    known = list(METHODS)
+    known = list(METHOD_ENTRIES)
     place = known.index(method) if method in known else len(known)
     preset = str(run.config.get("preset", "default"))
     named = "" if preset == "default" else preset

@@ -1,28 +1,11 @@
-"""What readers call things that have short names on the command line."""
+"""Readable names of methods, data sets, streams and seeds."""
 
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
 
-METHODS: Mapping[str, str] = {
-    "deepccg": "DeepCCG",
-    "deepccg-reservoir": "DeepCCG-reservoir",
-    "deepccg-standard-head": "DeepCCG-standardHead",
-    "er": "ER",
-    "er-ace": "ER-ACE",
-    "derpp": "DER++",
-    "esmer": "ESMER",
-    "icarl": "iCaRL",
-    "agem": "A-GEM",
-    "gss": "GSS",
-    "entropy-ss": "EntropySS (reconstruction)",  # docs/papers.md: to be quoted as such
-    "ewc": "EWC",
-    "packnet": "PackNet",
-    "protocl": "ProtoCL",
-    "infogs": "InfoGS",
-    "sgd": "SGD",
-    "multi-task": "Multi-Task",
-}
+from deepccg.records import METHOD_ENTRIES
+
 DATASETS: Mapping[str, str] = {
     "digits": "Digits",
     "cifar10": "CIFAR-10",
@@ -32,26 +15,28 @@ DATASETS: Mapping[str, str] = {
 
 
 def method_name(method: str) -> str:
-    """``er-ace`` is ER-ACE; a class of the user's own is itself, without its module.
+    """Return what readers call a method; for a user's class its name, without the module.
 
     >>> method_name("er-ace"), method_name("my.module:Nearest")
     ('ER-ACE', 'Nearest')
     """
-    return METHODS.get(method) or method.rpartition(":")[2] or method
+    if method in METHOD_ENTRIES:
+        return METHOD_ENTRIES[method].title
+    return method.rpartition(":")[2] or method
 
 
 def dataset_name(dataset: str) -> str:
-    """``cifar10`` is CIFAR-10; a folder or a name of the hub is itself."""
+    """Return what readers call a data set: CIFAR-10 for ``cifar10``; others are unchanged."""
     return DATASETS.get(dataset, dataset)
 
 
 def stream_name(stream: str) -> str:
-    """``shifting-window`` without its hyphen."""
+    """Return what readers call a stream: ``shifting-window`` without its hyphen."""
     return stream.replace("-", " ")
 
 
 def slug(text: str) -> str:
-    """For links and files: letters, digits and single hyphens.
+    """Reduce text to letters, digits and single hyphens, for links and files.
 
     >>> slug("a.b:C <script>")
     'a-b-c-script'
@@ -61,13 +46,13 @@ def slug(text: str) -> str:
 
 
 def digest(value: object) -> str:
-    """A short hash of plain values."""
+    """Return a short hash of plain values."""
     text = json.dumps(value, sort_keys=True, default=str)
     return hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
 
 
 def seeds_text(seeds: Iterable[int]) -> str:
-    """As ``--seeds`` takes them.
+    """Write seeds as ``--seeds`` takes them.
 
     >>> seeds_text([0, 1, 2, 5]), seeds_text([3])
     ('0-2,5', '3')

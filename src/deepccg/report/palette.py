@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from deepccg.records import METHOD_ENTRIES
+
 # The hues of Okabe and Ito (2008), which colour-blind readers can tell apart, toned until lines
 # stand out from the paper: 3:1 on light, more on dark.
 LIGHT = ("#0069A8", "#C65300", "#00805C", "#B3487F", "#2E8CC4", "#A97400", "#5F6872", "#1F242B")
@@ -10,28 +12,6 @@ DARK = ("#5CB3F2", "#FF9248", "#35CFA0", "#EE9CCB", "#A5DBFF", "#FFC85C", "#A0AA
 DASHES = ("", "6 3", "2 3", "8 3 2 3")
 MARKERS = ("circle", "square", "triangle", "diamond")
 _PLOT_MARKERS = {"circle": "o", "square": "s", "triangle": "^", "diamond": "D"}
-
-_GREY, _INK = 6, 7
-# The same method has the same colour in every report. More methods than colours: dashes differ.
-_SLOTS = {
-    "deepccg": 0,
-    "er": 1,
-    "er-ace": 2,
-    "derpp": 3,
-    "agem": 4,
-    "icarl": 5,
-    "sgd": _GREY,
-    "multi-task": _INK,
-    "deepccg-reservoir": 4,
-    "deepccg-standard-head": 3,
-    "esmer": 1,
-    "gss": 2,
-    "entropy-ss": 5,
-    "ewc": 3,
-    "packnet": 5,
-    "protocl": _GREY,
-    "infogs": 2,
-}
 
 # Viridis at ninths: an order of lightness that survives grey printing and colour blindness.
 _VIRIDIS = (
@@ -69,7 +49,8 @@ def looks(rows: Iterable[tuple[str, str]]) -> dict[str, Look]:
     >>> looks([("ER", "er"), ("ESMER", "esmer")])
     {'ER': Look(slot=1, variant=0), 'ESMER': Look(slot=1, variant=1)}
     """
-    known = list(_SLOTS)
+    # Whoever has a colour to itself first; unknown methods, which take what is left, last.
+    known = sorted(METHOD_ENTRIES, key=lambda name: METHOD_ENTRIES[name].shares_slot)
     ordered = sorted(
         dict(rows).items(),
         key=lambda row: known.index(row[1]) if row[1] in known else len(known),
@@ -77,8 +58,9 @@ def looks(rows: Iterable[tuple[str, str]]) -> dict[str, Look]:
     taken = [0] * len(LIGHT)
     found = {}
     for label, method in ordered:
-        slot = _SLOTS.get(method)
-        if slot is None:
+        if method in METHOD_ENTRIES:
+            slot = METHOD_ENTRIES[method].slot
+        else:
             slot = min(range(len(LIGHT)), key=lambda s: taken[s])
         found[label] = Look(slot, taken[slot])
         taken[slot] += 1
