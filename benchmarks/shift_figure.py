@@ -4,8 +4,9 @@ from pathlib import Path
 
 from deepccg.cli.completing import completed
 from deepccg.records import find_runs
-from deepccg.report import grouped, looks, plot_shift, read_run, shift_sheet
-from deepccg.report.shift_chart import shifts_of
+from deepccg.report import grouped, read_run, series_styles, shift_sheet
+from deepccg.report.figures import save, shift_scatter
+from deepccg.report.shift_table import shifts_of
 
 
 def shift_table(records: Path, dataset: str, stream: str, picture: Path) -> str:
@@ -15,8 +16,8 @@ def shift_table(records: Path, dataset: str, stream: str, picture: Path) -> str:
         sheet = shift_sheet(setting.rows)
         if (setting.dataset, setting.stream) != (dataset, stream) or sheet is None:
             continue
-        look_of = looks((row.label, row.method) for row in setting.rows)
-        followed = {row.label: (shifts_of(row), look_of[row.label]) for row in setting.rows}
-        plot_shift(followed, picture, title=setting.title)
+        styles = series_styles((row.label, row.method) for row in setting.rows)
+        shifts = {row.label: shifts_of(row) for row in setting.rows}
+        save(shift_scatter(shifts, styles), picture, title=setting.title)
         return f"{sheet.markdown().strip()}\n\n![Representation shift](images/{picture.name})"
     return "Not run yet."

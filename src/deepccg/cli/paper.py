@@ -7,19 +7,21 @@ from deepccg.report import (
     PairedRow,
     Row,
     dataset_name,
-    looks,
     method_name,
     paired_sheet,
-    plot_shift,
     read_run,
+    series_styles,
     shift_sheet,
     stream_name,
 )
+from deepccg.report.figures import save, shift_scatter
+from deepccg.report.shift_table import shifts_of
 from deepccg.reproduce import QUICK_NOTE
 
 if TYPE_CHECKING:
     from deepccg.report import Sheet
-    from deepccg.reproduce import Answer, Column, Plan, Runs, Variant
+    from deepccg.report.figures import save, shift_scatter
+from deepccg.reproduce import Answer, Column, Plan, Runs, Variant
 
 
 def sheets_of(asked: "Plan", found: "list[Answer]", runs: "Runs") -> "list[Sheet]":
@@ -39,18 +41,13 @@ def figures(asked: "Plan", runs: "Runs", stem: Path) -> list[Path]:
     written: list[Path] = []
     for column in asked.columns if asked.name == "shift" else ():
         rows = _followed(asked, column, runs)
-        look_of = looks((row.label, row.method) for row in rows)
-        drawn = {
-            row.label: ([shift for run in row.runs.values() for shift in run.shifts], look)
-            for row in rows
-            if (look := look_of[row.label])
-        }
+        styles = series_styles((row.label, row.method) for row in rows)
+        shifts = {row.label: shifts_of(row) for row in rows}
         title = _title(asked, column) + (f" ({QUICK_NOTE})" if asked.quick else "")
         own = f"-{column.dataset}" if len(asked.columns) > 1 else ""
-        for suffix in (".png", ".pdf") if drawn else ():
-            path = stem.with_name(stem.name + own + suffix)
-            plot_shift(drawn, path, title=title)
-            written.append(path)
+        if shifts:
+            paths = [stem.with_name(stem.name + own + suffix) for suffix in (".png", ".pdf")]
+            written += save(shift_scatter(shifts, styles), *paths, title=title)
     return written
 
 

@@ -8,15 +8,13 @@ import numpy as np
 import numpy.typing as npt
 from markupsafe import Markup
 
-from deepccg.report.charts import frame
+from deepccg.report import figures
+from deepccg.report.figures import Rule, Series, SeriesStyle, svg
 from deepccg.report.page import render
-from deepccg.report.palette import Look
-from deepccg.report.svg import Drawing, Scale
 
 Floats = npt.NDArray[np.float32]
 
 _LEVELS = 65535  # of a position, from one edge of the plane to the other
-_HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 190, 34, 10, 24, 38
 _LATER = 6  # batches after which a task's second sentence comes
 
 
@@ -132,19 +130,26 @@ def _story(
 
 def _chart(panels: Sequence[Panel], tasks: npt.NDArray[np.int64], width: int) -> Markup:
     """Accuracy over time, with a line that the script moves."""
-    ends = ", ".join(f"{panel.name} ends at {100 * panel.accuracy[-1]:.0f} %" for panel in panels)
-    drawing = Drawing(width, _HEIGHT, "Accuracy over time", ends)
-    x = Scale(1, len(tasks), _LEFT, width - _RIGHT)
-    y = Scale(0, 100, _HEIGHT - _BOTTOM, _TOP)
-    frame(drawing, x, y, "batches", "%")
-    for start in np.flatnonzero(np.diff(tasks)) + 2:
-        drawing.line(x(float(start)), y.first, x(float(start)), y.last, "border")
-    for place, panel in enumerate(panels):
-        with drawing.group(class_=f"series s{place}"):
-            points = [(x(t), y(100 * float(v))) for t, v in enumerate(panel.accuracy, start=1)]
-            drawing.polyline(points, Look(place, place))
-    drawing.add(
-        "line", class_="now", x1=x.first, x2=x.first, y1=y.first, y2=y.last,
-        data_first=x.first, data_last=x.last,
-    )  # fmt: skip
-    return drawing.markup()
+    ends = [f"{panel.name} ends at {100 * panel.accuracy[-1]:.0f} %" for panel in panels]
+    starts = np.flatnonzero(np.diff(tasks)) + 2  # batches count from 1
+    curves = [
+        tuple((float(t), 100 * float(v)) for t, v in enumerate(panel.accuracy, start=1))
+        for panel in panels
+    ]
+    return svg(
+        figures.Panel(
+            "Accuracy over time",
+            figures.axis_between("batches", 1, len(tasks)),
+            figures.rounded_axis("accuracy, %", [0, 100]),
+            tuple(
+                Series(panel.name, SeriesStyle(k, k), line=curve)
+                for k, (panel, curve) in enumerate(zip(panels, curves, strict=True))
+            ),
+            alt=", ".join(ends),
+            rules=(*(Rule(float(start), kind="boundary") for start in starts), Rule(1, kind="now")),
+            width=width,
+            height=128,
+            left=34,
+            right=10,
+        )
+    )

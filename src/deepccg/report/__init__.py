@@ -1,21 +1,17 @@
 """Tables and pictures of what was measured; built on records alone."""
 
 from deepccg.report.about import About
-from deepccg.report.accuracy_plot import accuracy_over_time, plot_accuracy_over_time
-from deepccg.report.comparison_plot import plot_comparison
 from deepccg.report.export import export_report
+from deepccg.report.figures import series_styles
 from deepccg.report.gallery import Stored
 from deepccg.report.grouping import grouped
 from deepccg.report.names import dataset_name, method_name, seeds_text, stream_name
 from deepccg.report.page import report_page
 from deepccg.report.paired_sheet import PairedRow, difference_text, paired_sheet, sheet_table
-from deepccg.report.palette import looks
 from deepccg.report.runs import Run, read_run
 from deepccg.report.settings import Row, Setting
 from deepccg.report.sheet import Sheet
-from deepccg.report.shift_chart import shift_sheet, slope_text
-from deepccg.report.shift_plot import plot_shift
-from deepccg.report.stream_plot import plot_stream
+from deepccg.report.shift_table import shift_sheet, slope_text
 from deepccg.report.stream_table import StreamTask, stream_table
 from deepccg.report.tables import (
     ResultRow,
@@ -37,26 +33,21 @@ __all__ = [
     "Sheet",
     "Stored",
     "StreamTask",
-    "accuracy_over_time",
     "caption",
     "dataset_name",
     "difference_text",
     "export_report",
     "grouped",
-    "looks",
     "method_name",
     "paired_sheet",
     "percent",
-    "plot_accuracy_over_time",
-    "plot_comparison",
-    "plot_shift",
-    "plot_stream",
     "read_run",
     "report_page",
     "result_markdown",
     "result_row",
     "result_table",
     "seeds_text",
+    "series_styles",
     "sheet_table",
     "shift_sheet",
     "slope_text",

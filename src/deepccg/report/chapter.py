@@ -7,22 +7,14 @@ from itertools import groupby
 from markupsafe import Markup
 
 from deepccg.report.about import About
-from deepccg.report.charts import Looks
-from deepccg.report.figures import (
-    Figure,
-    cost_figures,
-    final_figures,
-    stream_figure,
-    time_figures,
-)
+from deepccg.report.figures import PageFigure, SeriesStyle, page_figures, setting_figures, svg
 from deepccg.report.gallery import ClassStrip, Stored, strips
-from deepccg.report.heat_map import heat_map, mean_matrix
 from deepccg.report.names import seeds_text
 from deepccg.report.runs import Run
 from deepccg.report.settings import Row, Setting
 from deepccg.report.sheet import Sheet
 from deepccg.report.sheets import cost_sheet, results_sheet
-from deepccg.report.shift_chart import shift_figures, shift_sheet
+from deepccg.report.shift_table import shift_sheet
 
 
 @dataclass(frozen=True)
@@ -62,10 +54,10 @@ class Chapter:
     setting: Setting
     results: Sheet
     costs: Sheet | None
-    figures: Sequence[Figure]
-    cost_figures: Sequence[Figure]
+    figures: Sequence[PageFigure]
+    cost_figures: Sequence[PageFigure]
     shifts: Sheet | None
-    shift_figures: Sequence[Figure]
+    shift_figures: Sequence[PageFigure]
     maps: Sequence[Map]
     galleries: Sequence[Gallery]
     without_gallery: Mapping[str, Sequence[str]]  # labels, by the reason
@@ -73,35 +65,36 @@ class Chapter:
 
 
 def chapter(
-    setting: Setting, about: Mapping[str, About], looks: Looks, images_per_class: int
+    setting: Setting,
+    about: Mapping[str, About],
+    styles: Mapping[str, SeriesStyle],
+    images_per_class: int,
 ) -> Chapter:
     """Make all of it.
 
     Args:
         setting: What is shown.
         about: By the key of a row.
-        looks: By the label of a row.
+        styles: By the label of a row.
         images_per_class: That a gallery shows; 0 for no galleries.
     """
     rows = setting.rows
-    maps = [
-        Map(row, heat_map(matrix, row.label))
-        for row in rows
-        if not row.offline and (matrix := mean_matrix(row, setting.scenario)) is not None
-    ]
+    figures = setting_figures(setting, about, styles)
+
+    def drawn(*names: str) -> list[PageFigure]:
+        return [each for name in names if name in figures for each in page_figures(figures[name])]
+
+    by_label = {row.label: row for row in rows}
+    maps = figures["tasks"].panels if "tasks" in figures else ()
     return Chapter(
         setting=setting,
         results=results_sheet(setting),
         costs=cost_sheet(setting),
-        figures=[
-            *time_figures(setting, looks),
-            stream_figure(setting, about),
-            *final_figures(setting, looks),
-        ],
-        cost_figures=cost_figures(setting, looks),
+        figures=drawn("accuracy", "stream", "final", "forgetting"),
+        cost_figures=drawn(*(name for name in figures if name.startswith("cost-"))),
         shifts=shift_sheet(rows),
-        shift_figures=shift_figures(rows, looks),
-        maps=maps,
+        shift_figures=drawn("shift", "misalignment"),
+        maps=[Map(by_label[panel.title], svg(panel)) for panel in maps],
         galleries=_galleries(rows, about, images_per_class),
         without_gallery=_without_gallery(rows, about) if images_per_class else {},
         made=[_made(row, about[row.key]) for row in rows],

@@ -11,13 +11,19 @@ from markupsafe import Markup
 
 from deepccg.report.about import About
 from deepccg.report.chapter import chapter
+from deepccg.report.figures import (
+    DARK,
+    LIGHT,
+    SeriesStyle,
+    colour_scale,
+    series_styles,
+    svg,
+    swatch,
+)
 from deepccg.report.gallery import Stored, fair_share
-from deepccg.report.heat_map import heat_scale
 from deepccg.report.names import dataset_name, method_name, stream_name
-from deepccg.report.palette import DARK, LIGHT, Look, looks
 from deepccg.report.settings import Setting
 from deepccg.report.sheets import overview_sheet
-from deepccg.report.svg import Drawing
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -52,7 +58,7 @@ def report_page(
         images_per_class: That a memory's gallery shows at most; 0 for no galleries.
     """
     rows = [row for setting in settings for row in setting.rows]
-    look_of = looks((row.label, row.method) for row in rows)
+    styles = series_styles((row.label, row.method) for row in rows)
     memories = [about[row.key].stored for row in rows]
     shown = fair_share(
         [stored for stored in memories if isinstance(stored, Stored)],
@@ -63,15 +69,15 @@ def report_page(
     return render(
         "report",
         title=title,
-        chapters=[chapter(setting, about, look_of, per_class) for setting in settings],
+        chapters=[chapter(setting, about, styles, per_class) for setting in settings],
         overview=overview_sheet(settings) if len(settings) > 1 else None,
         settings=settings,
-        facets=_facets(settings, look_of),
-        looks=look_of,
-        swatches={label: swatch(look) for label, look in look_of.items()},
+        facets=_facets(settings, styles),
+        looks=styles,
+        swatches={label: swatch(style) for label, style in styles.items()},
         runs=sum(len(row.runs) for row in rows),
         left_out=left_out,
-        heat_scale=heat_scale(),
+        heat_scale=svg(colour_scale()),
     )
 
 
@@ -94,21 +100,14 @@ def render(name: str, **values: object) -> str:
     )
 
 
-def swatch(look: Look) -> Markup:
-    """A row's line and marker, for a legend."""
-    drawing = Drawing(28, 12, "colour")
-    with drawing.group(class_=f"series s{look.slot}"):
-        drawing.polyline([(1, 6), (27, 6)], look)
-        drawing.marker(14, 6, look)
-    return drawing.markup()
-
-
-def _facets(settings: Sequence[Setting], look_of: Mapping[str, Look]) -> dict[str, list[Choice]]:
+def _facets(
+    settings: Sequence[Setting], styles: Mapping[str, SeriesStyle]
+) -> dict[str, list[Choice]]:
     """What there is to choose from; a facet with one value is no choice."""
     methods = {row.method: row.label for setting in settings for row in reversed(setting.rows)}
     found = {
         "method": [
-            Choice(m, method_name(m), look_of[methods[m]].slot)
+            Choice(m, method_name(m), styles[methods[m]].slot)
             for m in dict.fromkeys(row.method for s in settings for row in s.rows)
         ],
         "dataset": [Choice(d, dataset_name(d)) for d in dict.fromkeys(s.dataset for s in settings)],
