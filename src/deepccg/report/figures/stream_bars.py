@@ -34,7 +34,9 @@ def stream_from_counts(
     counts, edges = _binned(np.asarray(presence, dtype=np.int64), boundaries)
     share = counts / np.maximum(counts.sum(axis=0), 1)
     spans = [
-        _joined([(*map(float, edges[b : b + 2]), float(row[b])) for b in np.flatnonzero(row)])
+        _joined(
+            [(float(edges[b]), float(edges[b + 1]), float(row[b])) for b in np.flatnonzero(row)]
+        )
         for row in share / share.max()
     ]
     starts = [0, *boundaries] if boundaries else []
