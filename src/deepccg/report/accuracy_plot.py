@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from deepccg.records import Estimate, Evaluation, Mode, average_accuracy, estimate
+from deepccg.report.formatting import in_percent
 from deepccg.report.palette import LIGHT, Look
-from deepccg.report.rounding import in_percent
 from deepccg.report.style import (
     INK,
     LINE,

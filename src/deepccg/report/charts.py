@@ -7,12 +7,11 @@ from markupsafe import Markup
 
 from deepccg.records import Estimate, Mode
 from deepccg.report.accuracy_plot import accuracy_over_time
+from deepccg.report.comparisons import Row
 from deepccg.report.costs import Point
+from deepccg.report.formatting import in_percent, percent
 from deepccg.report.palette import Look
-from deepccg.report.rounding import in_percent
-from deepccg.report.settings import Row
 from deepccg.report.svg import Drawing, Scale, round_range, tick
-from deepccg.report.tables import percent
 
 WIDTH = 400  # about the column of a phone: text keeps its size there
 _HEIGHT = 260

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from deepccg.records import Estimate
-from deepccg.report.rounding import in_percent
+from deepccg.report.formatting import in_percent
 from deepccg.report.style import (
     INK,
     LINE,

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from deepccg.report.about import About, class_names
 from deepccg.report.charts import Entry, Looks, accuracy_chart, dot_chart, scatter_chart
+from deepccg.report.comparisons import Comparison
 from deepccg.report.costs import COSTS, accuracy_against, free_of
-from deepccg.report.settings import Setting
+from deepccg.report.details import RowDetails, class_names
 from deepccg.report.stream_chart import stream_chart
 
 _NO_TIME = "Scored at the end only: no line over time. Use --eval-every task to see one."
@@ -23,7 +23,7 @@ class Figure:
     caption: str
 
 
-def time_figures(setting: Setting, looks: Looks) -> list[Figure]:
+def time_figures(setting: Comparison, looks: Looks) -> list[Figure]:
     """Accuracy along the stream, in the setting's own scenario and in the other."""
     own, other = setting.scenario, setting.other
     bands = "Lines: mean over seeds, on what was met so far. Bands: one standard error."
@@ -39,7 +39,7 @@ def time_figures(setting: Setting, looks: Looks) -> list[Figure]:
     return figures
 
 
-def final_figures(setting: Setting, looks: Looks) -> list[Figure]:
+def final_figures(setting: Comparison, looks: Looks) -> list[Figure]:
     """Accuracy at the end beside the paper's, and forgetting."""
     own, rows = setting.scenario, setting.rows
     accuracy = [
@@ -61,7 +61,7 @@ def final_figures(setting: Setting, looks: Looks) -> list[Figure]:
     return figures
 
 
-def stream_figure(setting: Setting, about: Mapping[str, About]) -> Figure:
+def stream_figure(setting: Comparison, about: Mapping[str, RowDetails]) -> Figure:
     """The classes over time."""
     run = setting.streamed.first
     drawing = stream_chart(run.evaluations, class_names(setting, about))
@@ -69,7 +69,7 @@ def stream_figure(setting: Setting, about: Mapping[str, About]) -> Figure:
     return Figure("The stream", drawing, f"Which classes arrive when. {told}")
 
 
-def cost_figures(setting: Setting, looks: Looks) -> list[Figure]:
+def cost_figures(setting: Comparison, looks: Looks) -> list[Figure]:
     """Accuracy against each kind of cost in which methods differ."""
     figures = []
     for kind in COSTS:

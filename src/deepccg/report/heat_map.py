@@ -8,8 +8,8 @@ import numpy.typing as npt
 from markupsafe import Markup
 
 from deepccg.records import Mode, accuracy_matrix
+from deepccg.report.comparisons import Row
 from deepccg.report.palette import heat, hexadecimal
-from deepccg.report.settings import Row
 from deepccg.report.svg import Drawing, ticks
 
 _SIDE, _LEFT, _TOP, _BOTTOM = 200, 30, 6, 36

@@ -1,19 +1,16 @@
 """Representation shift: what happens to the first task's accuracy when a batch moves its images."""
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 from markupsafe import Markup
 
-from deepccg.records import Interval, Shift, ShiftScale, fit_line, shift_points
+from deepccg.records import Shift, ShiftScale, fit_line, shift_points
 from deepccg.report.charts import WIDTH, Entry, Looks, dot_chart, frame
+from deepccg.report.comparisons import Row
 from deepccg.report.figures import Figure
-from deepccg.report.settings import Row
-from deepccg.report.sheet import Cell, Line, Sheet
 from deepccg.report.svg import Drawing, Scale, round_range
-from deepccg.report.tables import DASH
 
 _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 260, 42, 12, 24, 40
 _BINS = 20
@@ -25,7 +22,7 @@ _AXES: dict[ShiftScale, str] = {
 
 def shift_figures(rows: Sequence[Row], looks: Looks) -> list[Figure]:
     """Shift against accuracy, scaled and not, and misalignment; none where nothing was recorded."""
-    followed = [(row, shifts) for row in rows if (shifts := shifts_of(row))]
+    followed = [(row, shifts) for row in rows if (shifts := row.shifts)]
     if not followed:
         return []
     told = (
@@ -52,30 +49,6 @@ def shift_figures(rows: Sequence[Row], looks: Looks) -> list[Figure]:
     return figures
 
 
-def shift_sheet(rows: Sequence[Row]) -> Sheet | None:
-    """The fitted slopes with their 95 % intervals; ``None`` where no run recorded shifts."""
-    lines = []
-    for row in rows:
-        shifts = shifts_of(row)
-        if not shifts:
-            continue
-        cells = [_slope(shifts, "relative"), _slope(shifts, "distance"), Cell(f"{len(shifts):,}")]
-        lines.append(Line(row.label, row.method, row.key, "", tuple(cells)))
-    if not lines:
-        return None
-    told = (
-        "Points of accuracy on the first task's test images per unit of shift in one batch, with "
-        "95 % intervals that take batches as independent."
-    )
-    columns = ("Slope, scaled shift", "Slope, shift", "Batches")
-    return Sheet("Representation shift", told, columns, tuple(lines))
-
-
-def shifts_of(row: Row) -> list[Shift]:
-    """Those of all seeds."""
-    return [shift for run in row.runs.values() for shift in run.shifts]
-
-
 def binned(
     x: npt.NDArray[np.float64], y: npt.NDArray[np.float64], bins: int = _BINS
 ) -> list[tuple[float, float]]:
@@ -87,23 +60,6 @@ def binned(
     order = np.argsort(x, kind="stable")
     parts = np.array_split(order, min(bins, len(order)))
     return [(float(x[part].mean()), float(y[part].mean())) for part in parts if len(part)]
-
-
-def slope_text(slope: Interval) -> str:
-    """A slope and its interval, to the digits that the interval's width leaves worth showing.
-
-    >>> slope_text(Interval(-1.5, -2.0, -1.0, 40)), slope_text(Interval(0.25, None, None, 2))
-    ('-1.50 [-2.00, -1.00]', '0.25')
-    >>> slope_text(Interval(0.0008, -1.269, 1.27, 40)), slope_text(Interval(1234.0, 900, 1568.0, 9))
-    ('0.0 [-1.3, 1.3]', '1234 [900, 1568]')
-    """
-    if slope.low is None or slope.high is None:
-        return f"{slope.value:.3g}"
-    half = (slope.high - slope.low) / 2
-    decimals = max(0, 1 - math.floor(math.log10(half))) if 0 < half < math.inf else 2
-    # A bound that is rounded to zero keeps its minus: it tells on which side it lies.
-    bounds = ", ".join(f"{bound:.{decimals}f}" for bound in (slope.low, slope.high))
-    return f"{slope.value:z.{decimals}f} [{bounds}]"
 
 
 def _chart(
@@ -136,12 +92,6 @@ def _chart(
             for across, up in points:
                 drawing.marker(x_scale(across), y_scale(up), look)
     return drawing.markup()
-
-
-def _slope(shifts: Sequence[Shift], scale: ShiftScale) -> Cell:
-    x, y = shift_points(shifts, scale, "accuracy_change")
-    line = fit_line(x, 100 * y)
-    return Cell(DASH) if line is None else Cell(slope_text(line.slope), line.slope.value)
 
 
 def _mean_misalignment(shifts: Sequence[Shift]) -> float | None:

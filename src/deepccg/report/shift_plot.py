@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from deepccg.records import Shift, ShiftMeasure, ShiftScale, fit_line, shift_points
+from deepccg.report.formatting import slope_text
 from deepccg.report.palette import LIGHT, Look
-from deepccg.report.shift_chart import binned, slope_text
+from deepccg.report.shift_chart import binned
 from deepccg.report.style import INK, LINE, footnote, heading, new_figure, plain_axes, save
 
 if TYPE_CHECKING:
