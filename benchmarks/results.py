@@ -29,7 +29,7 @@ from result_tables import (
     result_table,
     summary_table,
 )
-from shift_figure import shift_table
+from shift_figure import shift_section
 from tuning_table import paired_points, tuning_table
 
 from deepccg.report import percent
@@ -109,7 +109,7 @@ def filled(template: str, runs: Runs, images: Path) -> str:
         "below": lambda d: cells_below(runs, d),
         "ablation": lambda d: ablation_table(runs, d),
         "memory-size": lambda: memory_size_table(HERE / "records"),
-        "shift": lambda d, s: shift_table(HERE / "records", d, s, images / f"{d}-{s}-shift.png"),
+        "shift": lambda d, s: shift_section(HERE / "records", d, s, images / f"{d}-{s}-shift.png"),
         "tuned": lambda method: tuning_table(HERE / "tuning" / f"{method}.json"),
         "accuracy": partial(accuracy, runs),
         "from-paper": partial(from_paper, runs),

@@ -23,7 +23,7 @@ from deepccg.records import (
     average_accuracy,
     find_runs,
 )
-from deepccg.report import About, Stored, grouped, read_run
+from deepccg.report import RowDetails, Stored, group_runs, read_run
 from deepccg.report.figures import (
     Axis,
     Figure,
@@ -35,11 +35,11 @@ from deepccg.report.figures import (
     accuracy_over_time,
     axis_between,
     comparison_dots,
+    comparison_figures,
     page_figures,
     rounded_axis,
     save,
     series_styles,
-    setting_figures,
     stream_from_counts,
     svg,
 )
@@ -117,14 +117,13 @@ def inverse(pairs, *, log):
 
 @pytest.fixture(scope="module")
 def described(runs: Path) -> dict[str, Figure]:
-    """Every figure of a setting of real runs, and one with numbers of the paper."""
-    setting = grouped([run for each in find_runs([runs]) if (run := read_run(each))])[0]
+    """Every figure of a comparison of real runs, and one with numbers of the paper."""
+    comparison = group_runs([run for each in find_runs([runs]) if (run := read_run(each))])[0]
     images = np.arange(3 * 64, dtype=np.uint8).reshape(3, 1, 8, 8)
     stored = Stored(images, np.array([1, 0, 1]), (1, 0, 2), tuple("abc"))
-    about = {row.key: About("", {}, stored) for row in setting.rows}
-    found = setting_figures(
-        setting, about, series_styles((r.label, r.method) for r in setting.rows)
-    )
+    details = {row.key: RowDetails("", {}, stored) for row in comparison.rows}
+    styles = series_styles((row.label, row.method) for row in comparison.rows)
+    found = comparison_figures(comparison, details, styles)
     both = {"er": (Estimate(0.65, 0.02, 3), Estimate(0.6, 0.01, 3)), "sgd": (None, None)}
     return {**found, "paper": comparison_dots(both)}
 

@@ -127,7 +127,7 @@ def stream(
     except OSError as error:
         raise InputError(f"cannot write {png}: {error.strerror}") from None
     console = Console()
-    console.print(stream_table(tasks, title=title))
+    console.print(stream_table(tasks, title=title).terminal())
     console.print(f"Drawn in {png}", highlight=False)
 
 

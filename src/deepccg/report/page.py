@@ -9,21 +9,24 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
-from deepccg.report.about import About
-from deepccg.report.chapter import chapter
+from deepccg.report.comparisons import Comparison, Row
+from deepccg.report.details import Provenance, RowDetails, provenance
 from deepccg.report.figures import (
     DARK,
     LIGHT,
+    PageFigure,
     SeriesStyle,
     colour_scale,
+    comparison_figures,
+    page_figures,
     series_styles,
     svg,
     swatch,
 )
-from deepccg.report.gallery import Stored, fair_share
+from deepccg.report.gallery import ClassStrip, Stored, fair_share, strips
 from deepccg.report.names import dataset_name, method_name, stream_name
-from deepccg.report.settings import Setting
-from deepccg.report.sheets import overview_sheet
+from deepccg.report.table import Table
+from deepccg.report.tables import cost_table, overview_table, results_table, shift_table
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -40,26 +43,52 @@ class Choice:
     slot: int | None = None
 
 
+@dataclass(frozen=True)
+class Gallery:
+    """The images in the memory of a row."""
+
+    row: Row
+    strips: Sequence[ClassStrip]
+    stored: int
+
+
+@dataclass(frozen=True)
+class Section:
+    """Everything the page shows of one comparison."""
+
+    comparison: Comparison
+    results: Table
+    costs: Table | None
+    figures: Sequence[PageFigure]
+    cost_figures: Sequence[PageFigure]
+    shifts: Table | None
+    shift_figures: Sequence[PageFigure]
+    heat_maps: Sequence[tuple[Row, Markup]]
+    galleries: Sequence[Gallery]
+    without_gallery: Mapping[str, Sequence[str]]  # labels, by the reason
+    provenance: Sequence[Provenance]
+
+
 def report_page(
-    settings: Sequence[Setting],
-    about: Mapping[str, About],
+    comparisons: Sequence[Comparison],
+    details: Mapping[str, RowDetails],
     *,
     title: str = "deepccg report",
     left_out: Sequence[str] = (),
     images_per_class: int = 10,
 ) -> str:
-    """The page, complete: no other file is needed, nothing is fetched.
+    """Return the page, complete: no other file is needed, nothing is fetched.
 
     Args:
-        settings: What ``grouped`` made of the runs; at least one.
-        about: By the key of a row: what its directories do not say.
+        comparisons: From ``group_runs``; at least one.
+        details: Of each row, by its key.
         title: The heading.
         left_out: Directories that are not shown, each with the reason.
-        images_per_class: That a memory's gallery shows at most; 0 for no galleries.
+        images_per_class: How many images of a class a gallery shows at most; 0 for no galleries.
     """
-    rows = [row for setting in settings for row in setting.rows]
+    rows = [row for comparison in comparisons for row in comparison.rows]
     styles = series_styles((row.label, row.method) for row in rows)
-    memories = [about[row.key].stored for row in rows]
+    memories = [details[row.key].stored for row in rows]
     shown = fair_share(
         [stored for stored in memories if isinstance(stored, Stored)],
         images_per_class,
@@ -69,11 +98,10 @@ def report_page(
     return render(
         "report",
         title=title,
-        chapters=[chapter(setting, about, styles, per_class) for setting in settings],
-        overview=overview_sheet(settings) if len(settings) > 1 else None,
-        settings=settings,
-        facets=_facets(settings, styles),
-        looks=styles,
+        sections=[section(each, details, styles, per_class) for each in comparisons],
+        overview=overview_table(comparisons) if len(comparisons) > 1 else None,
+        facets=_facets(comparisons, styles),
+        slots={label: style.slot for label, style in styles.items()},
         swatches={label: swatch(style) for label, style in styles.items()},
         runs=sum(len(row.runs) for row in rows),
         left_out=left_out,
@@ -81,8 +109,66 @@ def report_page(
     )
 
 
+def section(
+    comparison: Comparison,
+    details: Mapping[str, RowDetails],
+    styles: Mapping[str, SeriesStyle],
+    images_per_class: int,
+) -> Section:
+    """Return the tables, figures, memories and provenance of one comparison.
+
+    Args:
+        comparison: What is shown.
+        details: Of each row, by its key.
+        styles: Of each row, by its label.
+        images_per_class: How many a gallery shows; 0 for no galleries.
+    """
+    rows = comparison.rows
+    figures = comparison_figures(comparison, details, styles)
+
+    def drawn(*names: str) -> list[PageFigure]:
+        return [each for name in names if name in figures for each in page_figures(figures[name])]
+
+    by_label = {row.label: row for row in rows}
+    heat_maps = figures["tasks"].panels if "tasks" in figures else ()
+    return Section(
+        comparison=comparison,
+        results=results_table(comparison),
+        costs=cost_table(comparison),
+        figures=drawn("accuracy", "stream", "final", "forgetting"),
+        cost_figures=drawn(*(name for name in figures if name.startswith("cost-"))),
+        shifts=shift_table(rows),
+        shift_figures=drawn("shift", "misalignment"),
+        heat_maps=[(by_label[panel.title], svg(panel)) for panel in heat_maps],
+        galleries=_galleries(rows, details, images_per_class),
+        without_gallery=_without_gallery(rows, details) if images_per_class else {},
+        provenance=[provenance(row, details[row.key]) for row in rows],
+    )
+
+
+def _galleries(
+    rows: Sequence[Row], details: Mapping[str, RowDetails], per_class: int
+) -> list[Gallery]:
+    return [
+        Gallery(row, strips(stored, per_class), len(stored.labels))
+        for row in rows
+        if per_class and isinstance(stored := details[row.key].stored, Stored)
+    ]
+
+
+def _without_gallery(
+    rows: Sequence[Row], details: Mapping[str, RowDetails]
+) -> dict[str, list[str]]:
+    """Return the labels of rows without a gallery, by the reason."""
+    found: dict[str, list[str]] = {}
+    for row in rows:
+        if isinstance(reason := details[row.key].stored, str):
+            found.setdefault(reason, []).append(row.label)
+    return found
+
+
 def render(name: str, **values: object) -> str:
-    """A page from its template, style sheet and script, all of this package."""
+    """Return a page from its template, style sheet and script, all of this package."""
     style = _read("common.css") + _read(f"{name}.css")
     script = _read("common.js") + _read(f"{name}.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -101,20 +187,22 @@ def render(name: str, **values: object) -> str:
 
 
 def _facets(
-    settings: Sequence[Setting], styles: Mapping[str, SeriesStyle]
+    comparisons: Sequence[Comparison], styles: Mapping[str, SeriesStyle]
 ) -> dict[str, list[Choice]]:
-    """What there is to choose from; a facet with one value is no choice."""
-    methods = {row.method: row.label for setting in settings for row in reversed(setting.rows)}
+    """Return what a reader can filter by; a facet with one value is left out."""
+    rows = [row for comparison in comparisons for row in comparison.rows]
+    labels = {row.method: row.label for row in reversed(rows)}  # the first row of each method
+    datasets = dict.fromkeys(each.dataset for each in comparisons)
+    streams = dict.fromkeys(each.stream for each in comparisons)
+    scenarios = dict.fromkeys(each.scenario for each in comparisons)
     found = {
         "method": [
-            Choice(m, method_name(m), styles[methods[m]].slot)
-            for m in dict.fromkeys(row.method for s in settings for row in s.rows)
+            Choice(method, method_name(method), styles[labels[method]].slot)
+            for method in dict.fromkeys(row.method for row in rows)
         ],
-        "dataset": [Choice(d, dataset_name(d)) for d in dict.fromkeys(s.dataset for s in settings)],
-        "stream": [Choice(s, stream_name(s)) for s in dict.fromkeys(s.stream for s in settings)],
-        "scenario": [
-            Choice(s, f"{s}-incremental") for s in dict.fromkeys(s.scenario for s in settings)
-        ],
+        "dataset": [Choice(each, dataset_name(each)) for each in datasets],
+        "stream": [Choice(each, stream_name(each)) for each in streams],
+        "scenario": [Choice(each, f"{each}-incremental") for each in scenarios],
     }
     return {name: choices for name, choices in found.items() if len(choices) > 1}
 

@@ -1,7 +1,7 @@
 """Figures: each described once, drawn as SVG for the page and by matplotlib for PNG and PDF."""
 
 from deepccg.report.figures.accuracy_curves import accuracy_curves, accuracy_over_time
-from deepccg.report.figures.catalogue import setting_figures
+from deepccg.report.figures.catalogue import comparison_figures
 from deepccg.report.figures.comparison_dots import comparison_dots
 from deepccg.report.figures.description import (
     Axis,
@@ -36,11 +36,11 @@ __all__ = [
     "axis_between",
     "colour_scale",
     "comparison_dots",
+    "comparison_figures",
     "page_figures",
     "rounded_axis",
     "save",
     "series_styles",
-    "setting_figures",
     "shift_scatter",
     "stream_from_counts",
     "svg",

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from deepccg.records import Estimate, Evaluation, Mode, average_accuracy, estimate
 from deepccg.report.figures import description as fig
 from deepccg.report.figures.style import SeriesStyle, series_styles
-from deepccg.report.tables import percent
+from deepccg.report.formatting import percent
 
 _NOT_FOLLOWED = "Scored at the end only: no line over time. Use --eval-every task to see one."
 _NEEDS_TASK = "No method here predicts without a task."

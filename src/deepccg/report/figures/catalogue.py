@@ -1,4 +1,4 @@
-"""All figures of a setting, by the name that their files have."""
+"""All figures of a comparison, by the name that their files have."""
 
 from collections.abc import Mapping
 
@@ -6,8 +6,9 @@ import numpy as np
 import numpy.typing as npt
 
 from deepccg.records import Mode, accuracy_matrix
-from deepccg.report.about import About, class_names
+from deepccg.report.comparisons import Comparison, Row
 from deepccg.report.costs import COSTS, accuracy_against, free_of
+from deepccg.report.details import RowDetails, class_names
 from deepccg.report.figures.accuracy_curves import accuracy_curves
 from deepccg.report.figures.comparison_dots import comparison_dots
 from deepccg.report.figures.cost_scatter import cost_scatter
@@ -18,40 +19,38 @@ from deepccg.report.figures.shift_scatter import shift_scatter
 from deepccg.report.figures.stream_bars import stream_from_evaluations
 from deepccg.report.figures.style import SeriesStyle
 from deepccg.report.gallery import Stored
-from deepccg.report.settings import Row, Setting
-from deepccg.report.shift_table import shifts_of
 
 Styles = Mapping[str, SeriesStyle]
 
 
-def setting_figures(
-    setting: Setting, about: Mapping[str, About], styles: Styles
+def comparison_figures(
+    comparison: Comparison, details: Mapping[str, RowDetails], styles: Styles
 ) -> dict[str, Figure]:
-    """Describe every figure that the setting's runs have data for.
+    """Describe every figure that the comparison's runs have data for.
 
     Args:
-        setting: The runs.
-        about: By the key of a row.
+        comparison: The runs.
+        details: By the key of a row.
         styles: By the label of a row.
     """
-    rows, run = setting.rows, setting.streamed.first
+    rows, run = comparison.rows, comparison.streamed.first
     online = [row for row in rows if not row.offline]
     curves = {row.label: row.evaluations for row in online}
-    matrices = {row.label: mean_matrix(row, setting.scenario) for row in online}
+    matrices = {row.label: mean_matrix(row, comparison.scenario) for row in online}
     maps = {label: matrix for label, matrix in matrices.items() if matrix is not None}
     told = f"Seed {run.seed}; other seeds bring the classes in another order."
-    names = class_names(setting, about)
+    names = class_names(comparison, details)
     return {
-        "accuracy": accuracy_curves(curves, styles, (setting.scenario, setting.other)),
+        "accuracy": accuracy_curves(curves, styles, (comparison.scenario, comparison.other)),
         "stream": stream_from_evaluations(run.evaluations, names, told),
-        **_final_figures(setting, styles),
+        **_final_figures(comparison, styles),
         **({"tasks": heat_maps(maps)} if maps else {}),
-        **_shift_figures(setting, styles),
-        **_cost_figures(setting, styles),
+        **_shift_figures(comparison, styles),
+        **_cost_figures(comparison, styles),
         **{
             f"memory-{row.key}": memory_images(stored, row.label)
             for row in rows
-            if isinstance(stored := about[row.key].stored, Stored)
+            if isinstance(stored := details[row.key].stored, Stored)
         },
     }
 
@@ -66,10 +65,10 @@ def mean_matrix(row: Row, mode: Mode) -> npt.NDArray[np.float64] | None:
     return mean if moments.sum() >= 2 else None
 
 
-def _final_figures(setting: Setting, styles: Styles) -> dict[str, Figure]:
-    own, rows = setting.scenario, setting.rows
+def _final_figures(comparison: Comparison, styles: Styles) -> dict[str, Figure]:
+    own, rows = comparison.scenario, comparison.rows
     accuracy = {
-        row.label: (ours, setting.paper(row))
+        row.label: (ours, comparison.paper(row))
         for row in rows
         if (ours := row.metric(f"{own}_accuracy"))
     }
@@ -83,14 +82,14 @@ def _final_figures(setting: Setting, styles: Styles) -> dict[str, Figure]:
     return figures
 
 
-def _shift_figures(setting: Setting, styles: Styles) -> dict[str, Figure]:
-    followed = {row.label: shifts for row in setting.rows if (shifts := shifts_of(row))}
+def _shift_figures(comparison: Comparison, styles: Styles) -> dict[str, Figure]:
+    followed = {row.label: shifts for row in comparison.rows if (shifts := row.shifts)}
     if not followed:
         return {}
     figures = {"shift": shift_scatter(followed, styles)}
     means = {
         row.label: (value, None)
-        for row in setting.rows
+        for row in comparison.rows
         if row.label in followed and (value := row.mean_of(_misalignments(row)))
     }
     if means:
@@ -113,13 +112,13 @@ def _misalignments(row: Row) -> list[float | None]:
     ]
 
 
-def _cost_figures(setting: Setting, styles: Styles) -> dict[str, Figure]:
+def _cost_figures(comparison: Comparison, styles: Styles) -> dict[str, Figure]:
     figures = {}
     for kind in COSTS:
-        points = accuracy_against(setting.rows, kind, f"{setting.scenario}_accuracy")
+        points = accuracy_against(comparison.rows, kind, f"{comparison.scenario}_accuracy")
         if points:
             told = "To the left: cheaper. Up: more accurate."
-            if free := free_of(setting.rows, kind):
+            if free := free_of(comparison.rows, kind):
                 told += f" Not shown, at no cost: {', '.join(row.label for row in free)}."
             figures[f"cost-{kind.name}"] = cost_scatter(
                 {row.label: (spent, value) for row, spent, value in points},

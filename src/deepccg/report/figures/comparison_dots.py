@@ -5,8 +5,7 @@ from collections.abc import Mapping
 from deepccg.records import Estimate
 from deepccg.report.figures import description as fig
 from deepccg.report.figures.style import SeriesStyle
-from deepccg.report.rounding import in_percent
-from deepccg.report.tables import percent
+from deepccg.report.formatting import in_percent, percent
 
 _ROW, _TALL_ROW = 22, 30  # pixels: of one number, and of two
 

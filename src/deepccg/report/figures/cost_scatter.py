@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from deepccg.records import Estimate
 from deepccg.report.figures import description as fig
 from deepccg.report.figures.style import SeriesStyle
-from deepccg.report.tables import percent
+from deepccg.report.formatting import percent
 
 _MARGIN = 1.3  # factor of room beside the cheapest and the dearest
 

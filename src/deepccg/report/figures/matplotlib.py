@@ -13,7 +13,7 @@ import numpy as np
 from deepccg.records import write_atomically
 from deepccg.report.figures.description import Figure, Panel, Point, Rule, Series
 from deepccg.report.figures.style import INK, LINE, QUIET, SeriesStyle
-from deepccg.report.rounding import in_percent
+from deepccg.report.formatting import in_percent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

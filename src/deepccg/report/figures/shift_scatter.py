@@ -8,7 +8,7 @@ import numpy.typing as npt
 from deepccg.records import Shift, ShiftMeasure, ShiftScale, fit_line, shift_points
 from deepccg.report.figures import description as fig
 from deepccg.report.figures.style import SeriesStyle
-from deepccg.report.shift_table import slope_text
+from deepccg.report.formatting import slope_text
 
 BINS = 20
 _PANELS: tuple[tuple[str, ShiftScale, ShiftMeasure], ...] = (

@@ -1,4 +1,4 @@
-"""One table in four notations, all with the same numbers."""
+"""One table in five notations, all with the same numbers."""
 
 import csv
 import io
@@ -6,22 +6,22 @@ import io
 import pytest
 
 from deepccg.records import Estimate
-from deepccg.report.sheet import Cell, Line, Sheet, best_of, percent_cell
+from deepccg.report.table import Cell, Column, Table, TableRow, best_of, percent_cell
 
 BEST = Cell("50.0 ± 1.0", 50.01, 1.02, best=True)
-SHEET = Sheet(
+TABLE = Table(
     title="A title_1",
     caption="Percent ± something",
-    columns=("Accuracy", "Seeds"),
-    lines=(
-        Line("ER | 100%", "er", "er-1", "", (BEST, Cell("3", 3))),
-        Line("=SGD", "sgd", "sgd-1", "offline", (Cell("-"), Cell("1", 1))),
+    columns=(Column("Accuracy"), Column("Seeds")),
+    rows=(
+        TableRow("ER | 100%", (BEST, Cell("3", 3)), method="er"),
+        TableRow("=SGD", (Cell("-"), Cell("1", 1)), "offline", "sgd"),
     ),
 )
 
 
 def test_markdown():
-    lines = SHEET.markdown().splitlines()
+    lines = TABLE.markdown().splitlines()
     assert lines[2:6] == [
         "| Method | Accuracy | Seeds |",
         "| --- | ---: | ---: |",
@@ -31,24 +31,25 @@ def test_markdown():
 
 
 def test_latex_prints_what_was_meant():
-    text = SHEET.latex()
+    text = TABLE.latex()
     assert r"ER \textbar{} 100\% & \textbf{50.0 $\pm$ 1.0} & 3 \\" in text
     assert r"\caption{A title\_1. Percent $\pm$ something}" in text
     assert text.count(r"\begin{") == text.count(r"\end{") == 2
 
 
 def test_csv_has_numbers_in_full_and_no_formulas():
-    head, er, sgd = csv.reader(io.StringIO(SHEET.csv()))
+    head, er, sgd = csv.reader(io.StringIO(TABLE.csv()))
     assert head == ["Method", "Accuracy", "Accuracy, standard error", "Seeds"]
     assert er == ["ER | 100%", "50.01", "1.02", "3"]
     assert sgd == ["'=SGD (offline)", "", "", "1"]
 
 
 def test_columns_without_a_value_are_left_out():
-    line = Line("a", "a", "a", "", (Cell("-"), Cell("1", 1.0)))
-    sheet = Sheet("t", "c", ("Empty", "Full"), (line, line)).without_empty_columns()
-    assert sheet.columns == ("Full",)
-    assert [cell.text for cell in sheet.lines[0].cells] == ["1"]
+    row = TableRow("a", (Cell("-"), Cell("1", 1.0)))
+    columns = (Column("Empty"), Column("Full"))
+    table = Table("t", "c", columns, (row, row)).without_empty_columns()
+    assert table.columns == (Column("Full"),)
+    assert [cell.text for cell in table.rows[0].cells] == ["1"]
 
 
 @pytest.mark.parametrize(
@@ -67,5 +68,5 @@ def test_best_as_far_as_it_is_shown(means, best):
 def test_a_cell_in_percent():
     cell = percent_cell(Estimate(0.25, 0.01, 3), best=True, paper=Estimate(0.3, 0.02, 3))
     assert (cell.text, cell.value, cell.error, cell.best) == ("25.0 ± 1.0", 25.0, 1.0, True)
-    assert cell.beside == "30.0 ± 2.0"
+    assert cell.paper == "30.0 ± 2.0"
     assert percent_cell(None).text == "-"
