@@ -5,16 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from deepccg.report.figures import (
-    Axis,
-    Figure,
-    Panel,
-    Point,
-    Series,
-    SeriesStyle,
-    axis_between,
-    save,
-)
+from deepccg.report.figures import SeriesStyle, save
+from deepccg.report.figures import description as fig
 
 STYLES = {  # by mode
     "ER": SeriesStyle(6, 1),
@@ -37,23 +29,25 @@ MARGIN = 1.2  # factor of room at the ends of an axis
 def plot_cost(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     """Two panels, logarithmic, medians with quartiles."""
     times = [value for row in rows for value in row["cpu ms"]]
-    y = axis_between("CPU milliseconds a step", min(times) / MARGIN, max(times) * MARGIN, log=True)
+    y = fig.axis_between(
+        "CPU milliseconds a step", min(times) / MARGIN, max(times) * MARGIN, log=True
+    )
     panels = []
     for key, label, (fixed, value) in PANELS:
         shown = [row for row in rows if row[fixed] == value]
         sizes = sorted({row[key] for row in shown})
         ticks = tuple((size, f"{size:,}") for size in sizes)
-        x = Axis(label, sizes[0] / MARGIN, sizes[-1] * MARGIN, ticks, log=True)
-        panels.append(Panel("", x, replace(y, grid=True), _series(shown, key), names="legend"))
-    save(Figure(tuple(panels), CAPTION, columns=2), path, title="What a step costs")
+        x = fig.Axis(label, sizes[0] / MARGIN, sizes[-1] * MARGIN, ticks, log=True)
+        panels.append(fig.Panel("", x, replace(y, grid=True), _series(shown, key), names="legend"))
+    save(fig.Figure(tuple(panels), CAPTION, columns=2), path, title="What a step costs")
 
 
-def _series(rows: Sequence[Mapping[str, Any]], key: str) -> tuple[Series, ...]:
+def _series(rows: Sequence[Mapping[str, Any]], key: str) -> tuple[fig.Series, ...]:
     found = []
     for mode, style in STYLES.items():
         own = sorted((row[key], *row["cpu ms"]) for row in rows if row["mode"] == mode)
-        points = tuple(Point(x, middle, y_error=(low, high)) for x, middle, low, high in own)
+        points = tuple(fig.Point(x, middle, y_error=(low, high)) for x, middle, low, high in own)
         if points:
             line = tuple((point.x, point.y) for point in points)
-            found.append(Series(mode, style, line=line, points=points))
+            found.append(fig.Series(mode, style, line=line, points=points))
     return tuple(found)

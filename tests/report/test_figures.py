@@ -25,23 +25,25 @@ from deepccg.records import (
 )
 from deepccg.report import RowDetails, Stored, group_runs, read_run
 from deepccg.report.figures import (
+    SeriesStyle,
+    accuracy_curves,
+    accuracy_over_time,
+    comparison_dots,
+    comparison_figures,
+    page_figures,
+    save,
+    series_styles,
+    stream_from_counts,
+    svg,
+)
+from deepccg.report.figures.description import (
     Axis,
     Figure,
     Panel,
     Point,
     Series,
-    SeriesStyle,
-    accuracy_curves,
-    accuracy_over_time,
     axis_between,
-    comparison_dots,
-    comparison_figures,
-    page_figures,
     rounded_axis,
-    save,
-    series_styles,
-    stream_from_counts,
-    svg,
 )
 from deepccg.report.figures.matplotlib import draw, spread
 

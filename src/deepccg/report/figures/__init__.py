@@ -3,16 +3,6 @@
 from deepccg.report.figures.accuracy_curves import accuracy_curves, accuracy_over_time
 from deepccg.report.figures.catalogue import comparison_figures
 from deepccg.report.figures.comparison_dots import comparison_dots
-from deepccg.report.figures.description import (
-    Axis,
-    Figure,
-    Panel,
-    Point,
-    Rule,
-    Series,
-    axis_between,
-    rounded_axis,
-)
 from deepccg.report.figures.heat_map import colour_scale
 from deepccg.report.figures.matplotlib import save
 from deepccg.report.figures.shift_scatter import shift_scatter
@@ -23,22 +13,14 @@ from deepccg.report.figures.svg import PageFigure, page_figures, svg, swatch
 __all__ = [
     "DARK",
     "LIGHT",
-    "Axis",
-    "Figure",
     "PageFigure",
-    "Panel",
-    "Point",
-    "Rule",
-    "Series",
     "SeriesStyle",
     "accuracy_curves",
     "accuracy_over_time",
-    "axis_between",
     "colour_scale",
     "comparison_dots",
     "comparison_figures",
     "page_figures",
-    "rounded_axis",
     "save",
     "series_styles",
     "shift_scatter",

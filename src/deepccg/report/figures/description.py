@@ -43,14 +43,27 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Bar:
-    """A filled rectangle."""
+class Box:
+    """A rectangle."""
 
     left: float
     right: float
     bottom: float
     top: float
+
+
+@dataclass(frozen=True)
+class Bar(Box):
+    """A filled rectangle."""
+
     tooltip: str = ""
+
+
+@dataclass(frozen=True)
+class Image(Box):
+    """Pixels ``[H, W, 3 or 4]`` in a rectangle."""
+
+    pixels: npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
@@ -85,17 +98,6 @@ class Text:
     y: float
     text: str
     on_dark: bool = False
-
-
-@dataclass(frozen=True)
-class Image:
-    """Pixels ``[H, W, 3 or 4]`` in a rectangle."""
-
-    pixels: npt.NDArray[np.uint8]
-    left: float
-    right: float
-    bottom: float
-    top: float
 
 
 @dataclass(frozen=True)

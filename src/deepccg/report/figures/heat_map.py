@@ -33,7 +33,7 @@ def colour_scale() -> fig.Panel:
         fig.Axis("", 0, 100, ((0, "0 %"), (50, "50 %"), (100, "100 %"))),
         fig.Axis("", 0, 1),
         alt="from dark for 0 to light for 100 percent accuracy",
-        image=fig.Image(pixels, 0, 100, 0, 1),
+        image=fig.Image(0, 100, 0, 1, pixels),
         width=240,
         height=10,
         left=14,
@@ -56,7 +56,7 @@ def _panel(label: str, matrix: npt.NDArray[np.float64]) -> fig.Panel:
         fig.Axis("task", tasks - 0.5, -0.5, ticks),
         alt=f"After the last task the accuracy is {100 * np.nanmin(last):.0f} to "
         f"{100 * np.nanmax(last):.0f} percent over {tasks} tasks",
-        image=fig.Image(scale_colours(matrix.T), -0.5, tasks - 0.5, tasks - 0.5, -0.5),
+        image=fig.Image(-0.5, tasks - 0.5, tasks - 0.5, -0.5, scale_colours(matrix.T)),
         texts=numbers,
         width=_LEFT + _SIDE + 4,
         height=_SIDE,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from deepccg.records import write_atomically
-from deepccg.report.figures.description import Figure, Panel, Point, Rule, Series
+from deepccg.report.figures.description import Figure, Panel, Point, Series
 from deepccg.report.figures.style import INK, LINE, QUIET, SeriesStyle
 from deepccg.report.formatting import in_percent
 
@@ -119,7 +119,8 @@ def _draw_panel(axes: "Axes", panel: Panel, legend_title: str) -> None:
     if panel.title:
         heading(axes, panel.title)
     for rule in panel.rules:
-        _draw_rule(axes, rule)
+        line = axes.axvline if rule.axis == "x" else axes.axhline
+        line(rule.value, color=_RULES[rule.kind], linewidth=0.8, zorder=0.9)
     for series in panel.series:
         _draw_series(axes, series)
     for text in panel.texts:
@@ -170,11 +171,6 @@ def _draw_axes(axes: "Axes", panel: Panel) -> None:
         top.tick_params(length=0, labelsize=9, labelcolor=QUIET)
         top.spines["top"].set_visible(False)
         top.set_xlabel(panel.top.label, color=QUIET, size=9)
-
-
-def _draw_rule(axes: "Axes", rule: Rule) -> None:
-    line = axes.axvline if rule.axis == "x" else axes.axhline
-    line(rule.value, color=_RULES[rule.kind], linewidth=0.8, zorder=0.9)
 
 
 def _draw_series(axes: "Axes", series: Series) -> None:

@@ -33,7 +33,7 @@ def _panel(stored: Stored, classes: tuple[int, ...], lines: int, per_class: int)
         fig.Axis("", 0, right),
         fig.category_axis([*names, *[""] * (lines - len(names))]),
         alt=f"Stored images of {', '.join(names)}",
-        image=fig.Image(pixels, 0, right, len(classes) - 0.5, -0.5),
+        image=fig.Image(0, right, len(classes) - 0.5, -0.5, pixels),
         width=_LEFT + _SIDE * right,
         height=_SIDE * lines,
         left=_LEFT,

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from markupsafe import Markup, escape
 
-from deepccg.report.figures.description import Axis, Bar, Figure, Panel, Point, Rule, Series, Text
+from deepccg.report.figures.description import Axis, Bar, Box, Figure, Panel, Point, Rule, Series
 from deepccg.report.figures.style import SeriesStyle
 
 _LETTER = 6.5  # pixels, about the width of one in a label
@@ -52,7 +52,6 @@ def svg(panel: Panel) -> Markup:
         *drawing.axes(),
         *(drawing.rule(rule) for rule in panel.rules),
         *(drawing.series(k, each) for k, each in enumerate(panel.series)),
-        *(drawing.text(text) for text in panel.texts),
         viewBox=f"0 0 {_number(panel.width)} {_number(drawing.bottom + drawing.foot)}",
         role="img",
         aria_label=f"{panel.title}. {panel.alt}" if panel.alt else panel.title,
@@ -80,27 +79,27 @@ class _Drawing:
         self.y = _scale(panel.y, self.bottom, self.top)
 
     def axes(self) -> Iterator[Markup]:
-        """Image, grid, numbers and labels; the names of categories belong to their series."""
+        """Image with its texts, grid, numbers and labels; names of categories belong to their series."""
         panel = self.panel
         if panel.image is not None:
-            image = panel.image
-            box = self.box(Bar(image.left, image.right, image.bottom, image.top))
-            yield _element(
-                "image", href=_png(image.pixels), preserveAspectRatio="none", class_="pixels", **box
-            )
+            how = {"preserveAspectRatio": "none", "class": "pixels"}
+            yield _element("image", href=_png(panel.image.pixels), **self.box(panel.image), **how)
         yield from (self.rule(Rule(value, "x")) for value, _ in panel.x.ticks if panel.x.grid)
         yield from (self.rule(Rule(value, "y")) for value, _ in panel.y.ticks if panel.y.grid)
-        for value, text in () if panel.y.categories else panel.y.ticks:
-            yield _text(self.left - 6, self.y(value) + 4, text, "tick", "end")
+        for value, name in () if panel.y.categories else panel.y.ticks:
+            yield _text(self.left - 6, self.y(value) + 4, name, "tick", "end")
         if panel.y.label:
             yield _text(0, self.top - 13, panel.y.label, "axis", "start")
-        numbers = [_text(self.x(v), self.bottom + 16, text, "tick") for v, text in panel.x.ticks]
+        numbers = [_text(self.x(v), self.bottom + 16, name, "tick") for v, name in panel.x.ticks]
         label = _text(panel.width - 12, self.bottom + 33, panel.x.label, "axis", "end")
         yield _element("g", *numbers, *([label] if panel.x.label else []), class_="foot")
+        for text in panel.texts:
+            class_ = "on-dark" if text.on_dark else "on-light"
+            yield _text(self.x(text.x), self.y(text.y) + 4, text.text, class_)
         if panel.top:
             yield _text(self.left - 8, self.top - 8, panel.top.label, "axis", "end")
-            for value, text in panel.top.ticks:
-                yield _text(self.x(value), self.top - 8, text, "tick")
+            for value, name in panel.top.ticks:
+                yield _text(self.x(value), self.top - 8, name, "tick")
 
     def series(self, number: int, series: Series) -> Markup:
         """A group of everything that belongs to a series, with its tooltip."""
@@ -108,7 +107,8 @@ class _Drawing:
         parts = [_element("title", series.tooltip)] if series.tooltip else []
         name = dict(self.panel.y.ticks).get(number) if self.panel.y.categories else None
         if name is not None:
-            short = _shortened(name, int((self.left - 8) / _LETTER))
+            most = int((self.left - 8) / _LETTER)
+            short = name if len(name) <= most else name[: most - 1] + "…"
             parts.append(_text(self.left - 8, self.y(number) + 4, short, "label", "end"))
         if series.band:
             edges = [(x, y) for (x, _), (y, _) in zip(series.line, series.band, strict=True)]
@@ -141,11 +141,6 @@ class _Drawing:
             return parts[0]
         return _element("g", *parts, class_="paper" if point.hollow else None)
 
-    def text(self, text: Text) -> Markup:
-        """A text on an image."""
-        class_ = "on-dark" if text.on_dark else "on-light"
-        return _text(self.x(text.x), self.y(text.y) + 4, text.text, class_)
-
     def bar(self, bar: Bar, colour: str | None) -> Markup:
         """A rectangle, wide enough to be seen."""
         box = self.box(bar)
@@ -153,27 +148,24 @@ class _Drawing:
         parts = [_element("title", bar.tooltip)] if bar.tooltip else []
         return _element("rect", *parts, **box, rx=min(2, box["height"] / 4), fill=colour)
 
-    def box(self, bar: Bar) -> dict[str, float]:
+    def box(self, box: Box) -> dict[str, float]:
         """The place of a rectangle."""
         return {
-            "x": self.x(bar.left),
-            "y": self.y(bar.top),
-            "width": self.x(bar.right) - self.x(bar.left),
-            "height": self.y(bar.bottom) - self.y(bar.top),
+            "x": self.x(box.left),
+            "y": self.y(box.top),
+            "width": self.x(box.right) - self.x(box.left),
+            "height": self.y(box.bottom) - self.y(box.top),
         }
 
     def rule(self, rule: Rule) -> Markup:
         """A line across the panel; one that a script moves has the ends of its way."""
-        ends: dict[str, float] = {}
+        x, y = ((self.left, self.right), (self.bottom, self.top))
         if rule.axis == "x":
-            at = self.x(rule.value)
-            box = {"x1": at, "y1": self.top, "x2": at, "y2": self.bottom}
+            x = (self.x(rule.value),) * 2
         else:
-            at = self.y(rule.value)
-            box = {"x1": self.left, "y1": at, "x2": self.right, "y2": at}
-        if rule.kind == "now":
-            ends = {"data_first": self.left, "data_last": self.right}
-        return _element("line", **box, class_=rule.kind, **ends)
+            y = (self.y(rule.value),) * 2
+        way = {"data_first": self.left, "data_last": self.right} if rule.kind == "now" else {}
+        return _element("line", x1=x[0], y1=y[1], x2=x[1], y2=y[0], class_=rule.kind, **way)
 
 
 def _scale(axis: Axis, first: float, last: float) -> Callable[[float], float]:
@@ -215,10 +207,6 @@ def _marker(x: float, y: float, style: SeriesStyle, *, hollow: bool = False) -> 
 def _number(value: str | float) -> str:
     """Numbers as short as a tenth of a pixel allows."""
     return value if isinstance(value, str) else f"{value:.1f}".removesuffix(".0")
-
-
-def _shortened(text: str, most: int) -> str:
-    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def _png(pixels: npt.NDArray[np.uint8]) -> str:
