@@ -126,7 +126,8 @@ def _story(
 def _chart(panels: Sequence[Panel], tasks: npt.NDArray[np.int64], width: int) -> Markup:
     """Draw accuracy over time, with a line that the script moves."""
     ends = [f"{panel.name} ends at {100 * panel.accuracy[-1]:.0f} %" for panel in panels]
-    starts = (np.flatnonzero(np.diff(tasks)) + 2).tolist()  # batches count from 1
+    starts = np.flatnonzero(np.diff(tasks)) + 2  # batches count from 1
+    boundaries = [fig.Rule(float(start), kind="boundary") for start in starts]
     curves = [
         tuple((float(t), 100 * float(v)) for t, v in enumerate(panel.accuracy, start=1))
         for panel in panels
@@ -141,10 +142,7 @@ def _chart(panels: Sequence[Panel], tasks: npt.NDArray[np.int64], width: int) ->
                 for k, (panel, curve) in enumerate(zip(panels, curves, strict=True))
             ),
             alt=", ".join(ends),
-            rules=(
-                *(fig.Rule(start, kind="boundary") for start in starts),
-                fig.Rule(1, kind="now"),
-            ),
+            rules=(*boundaries, fig.Rule(1, kind="now")),
             width=width,
             height=128,
             left=34,

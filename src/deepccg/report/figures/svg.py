@@ -72,14 +72,14 @@ class _Drawing:
     def __init__(self, panel: Panel) -> None:
         self.panel = panel
         self.left, self.right = panel.left, panel.width - panel.right
-        self.top = 24 if panel.y.label or panel.top else 6
+        self.top = 24.0 if panel.y.label or panel.top else 6.0
         self.bottom = self.top + panel.height
         self.foot = 40 if panel.x.label else 20
         self.x = _scale(panel.x, self.left, self.right)
         self.y = _scale(panel.y, self.bottom, self.top)
 
     def axes(self) -> Iterator[Markup]:
-        """Image with its texts, grid, numbers and labels; names of categories belong to their series."""
+        """Everything but the series, to which the names of categories belong."""
         panel = self.panel
         if panel.image is not None:
             how = {"preserveAspectRatio": "none", "class": "pixels"}
