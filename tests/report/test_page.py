@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from deepccg import report
 from deepccg.records import find_runs
 from deepccg.report import RowDetails, Stored, export_report, group_runs, read_run, report_page
 from deepccg.report.gallery import fair_share, side_by_side, strips
@@ -323,6 +324,12 @@ def test_a_memory_is_drawn_class_by_class(tmp_path):
     assert (shown[1][14 * 9 : 14 * 9 + 8, :8] == 0).all()
     assert (shown[0][8:, 8:] == 255).all()  # one image of each other class, and then paper
     assert figure.axes[1].get_yticklabels()[0].get_text() == "14"
+
+
+@pytest.mark.parametrize(("old", "new"), [("About", "RowDetails"), ("grouped", "group_runs")])
+def test_earlier_names_still_work(old, new):
+    with pytest.warns(DeprecationWarning, match=f"{old} is now {new}"):
+        assert getattr(report, old) is getattr(report, new)
 
 
 def test_importing_the_report_stays_light():

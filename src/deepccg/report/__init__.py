@@ -9,7 +9,7 @@ import warnings
 
 from deepccg.report.accuracy_plot import accuracy_over_time, plot_accuracy_over_time
 from deepccg.report.comparison_plot import plot_comparison
-from deepccg.report.comparisons import Comparison, Row, group_runs
+from deepccg.report.comparisons import Row, group_runs
 from deepccg.report.details import RowDetails
 from deepccg.report.export import export_report
 from deepccg.report.formatting import difference_text, in_percent, percent, slope_text
@@ -20,32 +20,17 @@ from deepccg.report.palette import looks
 from deepccg.report.runs import Run, read_run
 from deepccg.report.shift_plot import plot_shift
 from deepccg.report.stream_plot import plot_stream
-from deepccg.report.summary import ResultRow, Scored, result_row, result_table, summary_json
-from deepccg.report.table import Cell, Column, Table, TableRow
-from deepccg.report.tables import (
-    PairedRow,
-    StreamTask,
-    comparison_table,
-    shift_table,
-    stream_table,
-)
+from deepccg.report.table import Table
+from deepccg.report.tables import StreamTask, shift_table, stream_table
 
 __all__ = [
-    "Cell",
-    "Column",
-    "Comparison",
-    "PairedRow",
-    "ResultRow",
     "Row",
     "RowDetails",
     "Run",
-    "Scored",
     "Stored",
     "StreamTask",
     "Table",
-    "TableRow",
     "accuracy_over_time",
-    "comparison_table",
     "dataset_name",
     "difference_text",
     "export_report",
@@ -60,14 +45,11 @@ __all__ = [
     "plot_stream",
     "read_run",
     "report_page",
-    "result_row",
-    "result_table",
     "seeds_text",
     "shift_table",
     "slope_text",
     "stream_name",
     "stream_table",
-    "summary_json",
 ]
 
 _RENAMED = {"About": "RowDetails", "grouped": "group_runs"}

@@ -12,15 +12,16 @@ from deepccg.records import (
     Evaluation,
     Mode,
     Shift,
+    aggregate,
     dotted,
     duplicate_rank,
     estimate,
     paper_cell,
     paper_value,
+    summary,
 )
 from deepccg.report.names import DATASETS, dataset_name, digest, method_name, slug, stream_name
 from deepccg.report.runs import Run
-from deepccg.report.summary import ResultRow, result_row
 
 # The paper: 500 examples of each class, 10 or 30 of them stored.
 PAPER_EXAMPLES = 500
@@ -71,15 +72,24 @@ class Row:
         """The recorded representation shifts of all runs."""
         return [shift for run in self.runs.values() for shift in run.shifts]
 
+    @property
+    def note(self) -> str:
+        """A remark for tables."""
+        return "offline" if self.offline else ""
+
     @cached_property
-    def result(self) -> ResultRow:
-        """Every metric over the seeds."""
-        runs = {seed: run.evaluations for seed, run in self.runs.items()}
-        return result_row(self.label, runs, "offline" if self.offline else "")
+    def metrics(self) -> Mapping[int, Mapping[str, float | None]]:
+        """Every metric, by seed."""
+        return {seed: summary(run.evaluations) for seed, run in self.runs.items()}
+
+    @cached_property
+    def aggregates(self) -> Mapping[str, Estimate | None]:
+        """Every metric over the seeds; ``None`` where it is not defined."""
+        return aggregate(list(self.metrics.values()))
 
     def metric(self, name: str) -> Estimate | None:
         """Return one metric over the seeds; ``None`` where it is not defined."""
-        return self.result.aggregates.get(name)
+        return self.aggregates.get(name)
 
     def mean_of(self, values: Iterable[float | None]) -> Estimate | None:
         """Average a number of each run over the seeds; ``None`` unless every run has it."""
@@ -133,11 +143,6 @@ class Comparison:
         """A name for links and files."""
         text = "-".join((self.dataset, self.stream, self.scenario, "memory", self.memory))
         return slug(f"{text} {digest(self.details)[:4]}" if self.details else text)
-
-    @property
-    def validation(self) -> bool:
-        """Whether the scores are of held-out training images."""
-        return "validation" in self.rows[0].config["evaluation"]
 
     @property
     def streamed(self) -> Row:

@@ -3,7 +3,6 @@
 import base64
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
@@ -11,62 +10,25 @@ from markupsafe import Markup
 
 from deepccg.report.charts import Looks
 from deepccg.report.comparisons import Comparison, Row
-from deepccg.report.details import Provenance, RowDetails, provenance
+from deepccg.report.details import RowDetails, provenance
 from deepccg.report.figures import (
-    Figure,
     cost_figures,
     final_figures,
     stream_figure,
     time_figures,
 )
-from deepccg.report.gallery import ClassStrip, Stored, fair_share, strips
+from deepccg.report.gallery import Stored, fair_share, strips
 from deepccg.report.heat_map import heat_map, heat_scale, mean_matrix
 from deepccg.report.names import dataset_name, method_name, stream_name
 from deepccg.report.palette import DARK, LIGHT, Look, looks
 from deepccg.report.shift_chart import shift_figures
 from deepccg.report.svg import Drawing
-from deepccg.report.table import Table
 from deepccg.report.tables import cost_table, overview_table, results_table, shift_table
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
 _MOST_PIXELS = 2_500_000  # of all memories on the page: about two megabytes
-
-
-@dataclass(frozen=True)
-class Choice:
-    """A value that a reader can filter by; methods have a colour."""
-
-    value: str
-    name: str
-    slot: int | None = None
-
-
-@dataclass(frozen=True)
-class Gallery:
-    """The images in the memory of a row."""
-
-    row: Row
-    strips: Sequence[ClassStrip]
-    stored: int
-
-
-@dataclass(frozen=True)
-class Section:
-    """Everything the page shows of one comparison."""
-
-    comparison: Comparison
-    results: Table
-    costs: Table | None
-    figures: Sequence[Figure]
-    cost_figures: Sequence[Figure]
-    shifts: Table | None
-    shift_figures: Sequence[Figure]
-    heat_maps: Sequence[tuple[Row, Markup]]
-    galleries: Sequence[Gallery]
-    without_gallery: Mapping[str, Sequence[str]]  # labels, by the reason
-    provenance: Sequence[Provenance]
 
 
 def report_page(
@@ -111,8 +73,8 @@ def report_page(
 
 def section(
     comparison: Comparison, details: Mapping[str, RowDetails], look_of: Looks, images_per_class: int
-) -> Section:
-    """Return the tables, figures, memories and provenance of one comparison.
+) -> dict[str, object]:
+    """Return what the page shows of one comparison, by the names of the template.
 
     Args:
         comparison: What is shown.
@@ -121,38 +83,31 @@ def section(
         images_per_class: How many a gallery shows; 0 for no galleries.
     """
     rows = comparison.rows
-    heat_maps = [
-        (row, heat_map(matrix, row.label))
-        for row in rows
-        if not row.offline and (matrix := mean_matrix(row, comparison.scenario)) is not None
-    ]
-    return Section(
-        comparison=comparison,
-        results=results_table(comparison),
-        costs=cost_table(comparison),
-        figures=[
+    return {
+        "comparison": comparison,
+        "results": results_table(comparison),
+        "costs": cost_table(comparison),
+        "figures": [
             *time_figures(comparison, look_of),
             stream_figure(comparison, details),
             *final_figures(comparison, look_of),
         ],
-        cost_figures=cost_figures(comparison, look_of),
-        shifts=shift_table(rows),
-        shift_figures=shift_figures(rows, look_of),
-        heat_maps=heat_maps,
-        galleries=_galleries(rows, details, images_per_class),
-        without_gallery=_without_gallery(rows, details) if images_per_class else {},
-        provenance=[provenance(row, details[row.key]) for row in rows],
-    )
-
-
-def _galleries(
-    rows: Sequence[Row], details: Mapping[str, RowDetails], per_class: int
-) -> list[Gallery]:
-    return [
-        Gallery(row, strips(stored, per_class), len(stored.labels))
-        for row in rows
-        if per_class and isinstance(stored := details[row.key].stored, Stored)
-    ]
+        "cost_figures": cost_figures(comparison, look_of),
+        "shifts": shift_table(rows),
+        "shift_figures": shift_figures(rows, look_of),
+        "heat_maps": [
+            (row, heat_map(matrix, row.label))
+            for row in rows
+            if not row.offline and (matrix := mean_matrix(row, comparison.scenario)) is not None
+        ],
+        "galleries": [
+            (row, strips(stored, images_per_class))
+            for row in rows
+            if images_per_class and isinstance(stored := details[row.key].stored, Stored)
+        ],
+        "without_gallery": _without_gallery(rows, details) if images_per_class else {},
+        "provenance": [provenance(row, details[row.key]) for row in rows],
+    }
 
 
 def _without_gallery(
@@ -194,21 +149,21 @@ def swatch(look: Look) -> Markup:
     return drawing.markup()
 
 
-def _facets(comparisons: Sequence[Comparison], look_of: Looks) -> dict[str, list[Choice]]:
-    """Return what a reader can filter by; a facet with one value is left out."""
+def _facets(
+    comparisons: Sequence[Comparison], look_of: Looks
+) -> dict[str, list[tuple[str, str, int | None]]]:
+    """Return what a reader can filter by, as value, name and colour, if there is a choice."""
     rows = [row for comparison in comparisons for row in comparison.rows]
-    labels = {row.method: row.label for row in reversed(rows)}  # the first row of each method
-    datasets = dict.fromkeys(each.dataset for each in comparisons)
-    streams = dict.fromkeys(each.stream for each in comparisons)
-    scenarios = dict.fromkeys(each.scenario for each in comparisons)
-    found = {
-        "method": [
-            Choice(method, method_name(method), look_of[labels[method]].slot)
-            for method in dict.fromkeys(row.method for row in rows)
+    slots = {row.method: look_of[row.label].slot for row in reversed(rows)}  # of the first row
+    found: dict[str, list[tuple[str, str, int | None]]] = {
+        "method": [(m, method_name(m), slots[m]) for m in dict.fromkeys(r.method for r in rows)],
+        "dataset": [
+            (d, dataset_name(d), None) for d in dict.fromkeys(c.dataset for c in comparisons)
         ],
-        "dataset": [Choice(each, dataset_name(each)) for each in datasets],
-        "stream": [Choice(each, stream_name(each)) for each in streams],
-        "scenario": [Choice(each, f"{each}-incremental") for each in scenarios],
+        "stream": [(s, stream_name(s), None) for s in dict.fromkeys(c.stream for c in comparisons)],
+        "scenario": [
+            (s, f"{s}-incremental", None) for s in dict.fromkeys(c.scenario for c in comparisons)
+        ],
     }
     return {name: choices for name, choices in found.items() if len(choices) > 1}
 
