@@ -156,8 +156,8 @@ def test_what_is_missing_is_said(found):
     ]
     comparisons = group_runs(once)
     page = report_page(comparisons, details_of(comparisons))
-    for told in ("scored at the end only", "have no audit", "no line over time", "no audit in"):
-        assert told in page
+    for text in ("scored at the end only", "have no audit", "no line over time", "no audit in"):
+        assert text in page
     assert "What the memory holds" not in report_page(
         comparisons, details_of(comparisons), images_per_class=0
     )

@@ -52,9 +52,9 @@ def test_below_five_seeds_nothing_is_said_of_an_interval(
     answers = [answer("er", 0.5, None), answer("deepccg", 0.6, Interval(0.1, low, 0.2, seeds))]
     table = comparison_table("Table", answers, "ER")
     assert cells(table, "DeepCCG")[1].endswith("*") == starred
-    told = table.markdown().lower()
-    assert not re.search("signific", told)
-    assert ("excludes 0" in told) == (seeds >= 5)
+    text = table.markdown().lower()
+    assert not re.search("signific", text)
+    assert ("excludes 0" in text) == (seeds >= 5)
 
 
 def test_a_note_comes_first() -> None:

@@ -20,7 +20,15 @@ from deepccg.records import (
     paper_value,
     summary,
 )
-from deepccg.report.names import DATASETS, dataset_name, digest, method_name, slug, stream_name
+from deepccg.report.names import (
+    DATASETS,
+    dataset_name,
+    differing_fields,
+    digest,
+    method_name,
+    slug,
+    stream_name,
+)
 from deepccg.report.runs import Run
 
 # The paper: 500 examples of each class, 10 or 30 of them stored.
@@ -126,12 +134,8 @@ class Comparison:
     @property
     def title(self) -> str:
         """Short, for a column or a heading."""
-        parts = (
-            dataset_name(self.dataset),
-            stream_name(self.stream),
-            f"{self.scenario}-incremental",
-        )
-        return ", ".join(parts)
+        dataset, stream = dataset_name(self.dataset), stream_name(self.stream)
+        return f"{dataset}, {stream}, {self.scenario}-incremental"
 
     @property
     def subtitle(self) -> str:
@@ -252,15 +256,8 @@ def _row_key(run: Run) -> str:
 
 def _labels(runs: Sequence[Run]) -> list[str]:
     """Return a label for each row; equal ones are extended by the fields that differ."""
-    plain = [_label(run) for run in runs]
-    labels = []
-    flat = [_result_fields(run) for run in runs]
-    for run, name, own in zip(runs, plain, flat, strict=True):
-        same = [fields for other, fields in zip(plain, flat, strict=True) if other == name]
-        keys = dict.fromkeys(key for fields in same for key in fields)
-        differing = [k for k in keys if len({repr(fields.get(k)) for fields in same}) > 1]
-        labels.append(_label(run, {k: own.get(k) for k in differing}))
-    return labels
+    differing = differing_fields([_label(run) for run in runs], list(map(_result_fields, runs)))
+    return [_label(run, further) for run, further in zip(runs, differing, strict=True)]
 
 
 def _label(run: Run, further: Mapping[str, Any] | None = None) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 from deepccg.experiment import RunConfig, RunResult, protocol_line
 from deepccg.records import Evaluation, RunDirectory, dotted, read_json_object
 from deepccg.report.comparisons import Row
+from deepccg.report.names import differing_fields
 from deepccg.report.runs import Run
 from deepccg.report.table import Table
 from deepccg.report.tables import scored_on, summary_table
@@ -53,9 +54,8 @@ def recorded_tables(runs: Iterable[ConfiguredRun]) -> Iterator[Table]:
         by_name: dict[str, list[ConfiguredRun]] = {}
         for config, directory in together:
             by_name.setdefault(config.name(), []).append((config, directory))
-        labels = _labels({name: own[0][0] for name, own in by_name.items()})
-        rows = [_recorded_row(own, labels[name]) for name, own in by_name.items()]
-        yield summary_table(rows, title)
+        labels = _labels([own[0][0] for own in by_name.values()])
+        yield summary_table(list(map(_recorded_row, by_name.values(), labels)), title)
 
 
 def recorded_json(runs: Sequence[ConfiguredRun]) -> dict[str, Any]:
@@ -119,16 +119,14 @@ def _label(config: RunConfig) -> str:
     return config.method.name + ("" if config.preset == "default" else f" ({config.preset})")
 
 
-def _labels(configs: Mapping[str, RunConfig]) -> dict[str, str]:
+def _labels(configs: Sequence[RunConfig]) -> list[str]:
     """Return method and preset, and those fields in which the runs of a method differ."""
-    flat = {name: dict(dotted(config.model_dump(mode="json"))) for name, config in configs.items()}
-    labels = {}
-    for name, config in configs.items():
-        alike = [flat[other] for other, its in configs.items() if _label(its) == _label(config)]
-        differing = [key for key in flat[name] if len({str(each.get(key)) for each in alike}) > 1]
-        fields = ", ".join(f"{key.removeprefix('method.')} {flat[name][key]}" for key in differing)
-        labels[name] = _label(config) + (f", {fields}" if fields else "")
-    return labels
+    names = list(map(_label, configs))
+    flat = [dict(dotted(config.model_dump(mode="json"))) for config in configs]
+    return [
+        ", ".join([name, *(f"{key.removeprefix('method.')} {own[key]}" for key in own)])
+        for name, own in zip(names, differing_fields(names, flat), strict=True)
+    ]
 
 
 def _protocol(runs: Sequence[RunResult], *, named: bool) -> list[str]:
