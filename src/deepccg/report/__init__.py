@@ -12,9 +12,9 @@ from deepccg.report.comparison_plot import plot_comparison
 from deepccg.report.comparisons import Row, group_runs
 from deepccg.report.details import RowDetails
 from deepccg.report.export import export_report
-from deepccg.report.formatting import difference_text, in_percent, percent, slope_text
+from deepccg.report.formatting import difference_text, percent
 from deepccg.report.gallery import Stored
-from deepccg.report.names import dataset_name, method_name, seeds_text, stream_name
+from deepccg.report.names import method_name, seeds_text
 from deepccg.report.page import report_page
 from deepccg.report.palette import looks
 from deepccg.report.runs import Run, read_run
@@ -31,11 +31,9 @@ __all__ = [
     "StreamTask",
     "Table",
     "accuracy_over_time",
-    "dataset_name",
     "difference_text",
     "export_report",
     "group_runs",
-    "in_percent",
     "looks",
     "method_name",
     "percent",
@@ -47,8 +45,6 @@ __all__ = [
     "report_page",
     "seeds_text",
     "shift_table",
-    "slope_text",
-    "stream_name",
     "stream_table",
 ]
 

@@ -22,12 +22,11 @@ from deepccg.records import (
 )
 from deepccg.report.names import (
     DATASETS,
-    dataset_name,
+    comparison_title,
     differing_fields,
     digest,
     method_name,
     slug,
-    stream_name,
 )
 from deepccg.report.runs import Run
 
@@ -134,8 +133,7 @@ class Comparison:
     @property
     def title(self) -> str:
         """Short, for a column or a heading."""
-        dataset, stream = dataset_name(self.dataset), stream_name(self.stream)
-        return f"{dataset}, {stream}, {self.scenario}-incremental"
+        return comparison_title(self.dataset, self.stream, self.scenario)
 
     @property
     def subtitle(self) -> str:

@@ -36,6 +36,15 @@ def stream_name(stream: str) -> str:
     return stream.replace("-", " ")
 
 
+def comparison_title(dataset: str, stream: str, scenario: str) -> str:
+    """Return the heading of what was run.
+
+    >>> comparison_title("cifar10", "shifting-window", "task")
+    'CIFAR-10, shifting window, task-incremental'
+    """
+    return f"{dataset_name(dataset)}, {stream_name(stream)}, {scenario}-incremental"
+
+
 def slug(text: str) -> str:
     """Reduce text to letters, digits and single hyphens, for links and files.
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from deepccg.report.comparisons import Row
 from deepccg.report.formatting import DASH, ENOUGH_SEEDS, difference_text
-from deepccg.report.names import dataset_name, method_name, stream_name
+from deepccg.report.names import comparison_title, method_name
 from deepccg.report.palette import looks
 from deepccg.report.runs import read_run
 from deepccg.report.shift_plot import plot_shift
@@ -110,11 +110,7 @@ def _label(variant: Variant) -> str:
 
 
 def _title(plan: Plan, column: PlanColumn) -> str:
-    parts = [
-        dataset_name(column.dataset),
-        stream_name(column.stream),
-        f"{column.scenario}-incremental",
-    ]
+    parts = [comparison_title(column.dataset, column.stream, column.scenario)]
     parts += [] if column.memory is None else [f"memory {column.memory}"]
     parts += [f"at most {plan.shift_images} images"] if plan.name == "shift" else []
     return f"{plan.name}: {', '.join(parts)}"
