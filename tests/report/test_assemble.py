@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from deepccg.cli import main
+from deepccg.cli.completing import completed
 from deepccg.experiment import PRESETS, resolve
 from deepccg.records import ClassScore, Evaluation, TaskScore, paper_cell
 from deepccg.report import RowDetails, Run, group_runs, report_page
@@ -77,6 +78,12 @@ def test_a_users_method_stays_as_recorded():
     run = recorded("er")
     run.config["method"] = {"name": "my.module:Nearest", "k": 3}
     assert with_current_defaults(run) is run
+
+
+def test_the_earlier_name_still_works():
+    run = recorded("er")
+    with pytest.warns(DeprecationWarning, match="with_current_defaults"):
+        assert completed(run) == with_current_defaults(run)
 
 
 @pytest.mark.parametrize("name", [["er"], None, "er"])

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from deepccg import report
 from deepccg.records import find_runs
 from deepccg.report import RowDetails, Stored, export_report, group_runs, read_run, report_page
 from deepccg.report.figures import DARK, LIGHT, series_styles
@@ -155,8 +156,8 @@ def test_what_is_missing_is_said(found):
     ]
     comparisons = group_runs(once)
     page = report_page(comparisons, details_of(comparisons))
-    for told in ("scored at the end only", "have no audit", "no line over time", "no audit in"):
-        assert told in page
+    for text in ("scored at the end only", "have no audit", "no line over time", "no audit in"):
+        assert text in page
     assert "What the memory holds" not in report_page(
         comparisons, details_of(comparisons), images_per_class=0
     )
@@ -314,6 +315,12 @@ def test_a_memory_is_drawn_class_by_class():
     assert (shown[1][14 * 9 : 14 * 9 + 8, :8] == 0).all()
     assert (shown[0][8:, 8:] == 255).all()  # one image of each other class, and then paper
     assert figure.axes[1].get_yticklabels()[0].get_text() == "14"
+
+
+@pytest.mark.parametrize(("old", "new"), [("About", "RowDetails"), ("grouped", "group_runs")])
+def test_earlier_names_still_work(old, new):
+    with pytest.warns(DeprecationWarning, match=f"{old} is now {new}"):
+        assert getattr(report, old) is getattr(report, new)
 
 
 def test_importing_the_report_stays_light():

@@ -2,8 +2,11 @@
 
 import csv
 import io
+import re
+from dataclasses import replace
 
 import pytest
+from rich.console import Console
 
 from deepccg.records import Estimate
 from deepccg.report.table import Cell, Column, Table, TableRow, best_of, percent_cell
@@ -28,6 +31,43 @@ def test_markdown():
         r"| ER \| 100% | **50.0 ± 1.0** | 3 |",
         "| =SGD (offline) | - | 1 |",
     ]
+
+
+def test_the_terminal_shows_labels_as_text_and_the_best_in_bold():
+    console = Console(file=io.StringIO(), width=80, force_terminal=True, color_system="standard")
+    console.print(replace(TABLE, columns=(Column("Accu-\nracy"), Column("Seeds"))).terminal())
+    text = console.file.getvalue()
+    assert "\x1b[1m50.0 ± 1.0\x1b" in text
+    lines = [line.split() for line in re.sub(r"\x1b\[[0-9;]*m", "", text).splitlines()]
+    heading = next(at for at, line in enumerate(lines) if "Method" in line)
+    assert lines[heading - 1 : heading + 1] == [["Accu-"], ["Method", "racy", "Seeds"]]
+    assert ["=SGD", "(offline)", "-", "1"] in lines
+
+
+def test_html_escapes_everything_and_carries_the_filters():
+    evil = "<b>\"&'"
+    column = Column(evil, detail=evil, link="key", filters={"dataset": evil})
+    row = TableRow(evil, (Cell(evil, best=True, paper=evil),), note=evil, method=evil)
+    page = Table("title", evil, (column,), (row,)).html(evil, {evil: 3}, lead=True)
+    escaped = "&lt;b&gt;&#34;&amp;&#39;"
+    assert "<b>" not in page
+    assert '<table class="lead">\n<thead><tr><th scope="col">Method</th>' in page
+    assert (
+        f'<th scope="col" class="number" data-dataset="{escaped}"><a href="#key">{escaped}</a> '
+        f"<small>{escaped}</small></th>"
+    ) in page
+    assert f'<tr data-method="{escaped}"><th scope="row"><span class="key s3"></span>' in page
+    assert f'<small class="note">{escaped}</small>' in page
+    assert f'class="number best" data-dataset="{escaped}"><strong>{escaped}</strong>' in page
+    assert f'<small class="beside">paper {escaped}</small>' in page
+    assert page.endswith(f'<p class="caption">{escaped}</p>')
+
+
+def test_words_are_set_to_the_left():
+    row = TableRow("er", (Cell("a | b"),))
+    table = Table("", "caption", (Column("Note", words=True),), (row,))
+    assert table.markdown() == "| Method | Note |\n| --- | --- |\n| er | a \\| b |\n\ncaption\n"
+    assert r"\begin{tabular}{ll}" in table.latex()
 
 
 def test_latex_prints_what_was_meant():

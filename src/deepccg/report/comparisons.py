@@ -12,15 +12,23 @@ from deepccg.records import (
     Evaluation,
     Mode,
     Shift,
+    aggregate,
     dotted,
     duplicate_rank,
     estimate,
     paper_cell,
     paper_value,
+    summary,
 )
-from deepccg.report.names import DATASETS, dataset_name, digest, method_name, slug, stream_name
+from deepccg.report.names import (
+    DATASETS,
+    comparison_title,
+    differing_fields,
+    digest,
+    method_name,
+    slug,
+)
 from deepccg.report.runs import Run
-from deepccg.report.summary import ResultRow, result_row
 
 # The paper: 500 examples of each class, 10 or 30 of them stored.
 PAPER_EXAMPLES = 500
@@ -71,15 +79,24 @@ class Row:
         """The recorded representation shifts of all runs."""
         return [shift for run in self.runs.values() for shift in run.shifts]
 
+    @property
+    def note(self) -> str:
+        """A remark for tables."""
+        return "offline" if self.offline else ""
+
     @cached_property
-    def result(self) -> ResultRow:
-        """Every metric over the seeds."""
-        runs = {seed: run.evaluations for seed, run in self.runs.items()}
-        return result_row(self.label, runs, "offline" if self.offline else "")
+    def metrics(self) -> Mapping[int, Mapping[str, float | None]]:
+        """Every metric, by seed."""
+        return {seed: summary(run.evaluations) for seed, run in self.runs.items()}
+
+    @cached_property
+    def aggregates(self) -> Mapping[str, Estimate | None]:
+        """Every metric over the seeds; ``None`` where it is not defined."""
+        return aggregate(list(self.metrics.values()))
 
     def metric(self, name: str) -> Estimate | None:
         """Return one metric over the seeds; ``None`` where it is not defined."""
-        return self.result.aggregates.get(name)
+        return self.aggregates.get(name)
 
     def mean_of(self, values: Iterable[float | None]) -> Estimate | None:
         """Average a number of each run over the seeds; ``None`` unless every run has it."""
@@ -116,12 +133,7 @@ class Comparison:
     @property
     def title(self) -> str:
         """Short, for a column or a heading."""
-        parts = (
-            dataset_name(self.dataset),
-            stream_name(self.stream),
-            f"{self.scenario}-incremental",
-        )
-        return ", ".join(parts)
+        return comparison_title(self.dataset, self.stream, self.scenario)
 
     @property
     def subtitle(self) -> str:
@@ -133,11 +145,6 @@ class Comparison:
         """A name for links and files."""
         text = "-".join((self.dataset, self.stream, self.scenario, "memory", self.memory))
         return slug(f"{text} {digest(self.details)[:4]}" if self.details else text)
-
-    @property
-    def validation(self) -> bool:
-        """Whether the scores are of held-out training images."""
-        return "validation" in self.rows[0].config["evaluation"]
 
     @property
     def streamed(self) -> Row:
@@ -247,15 +254,8 @@ def _row_key(run: Run) -> str:
 
 def _labels(runs: Sequence[Run]) -> list[str]:
     """Return a label for each row; equal ones are extended by the fields that differ."""
-    plain = [_label(run) for run in runs]
-    labels = []
-    flat = [_result_fields(run) for run in runs]
-    for run, name, own in zip(runs, plain, flat, strict=True):
-        same = [fields for other, fields in zip(plain, flat, strict=True) if other == name]
-        keys = dict.fromkeys(key for fields in same for key in fields)
-        differing = [k for k in keys if len({repr(fields.get(k)) for fields in same}) > 1]
-        labels.append(_label(run, {k: own.get(k) for k in differing}))
-    return labels
+    differing = differing_fields([_label(run) for run in runs], list(map(_result_fields, runs)))
+    return [_label(run, further) for run, further in zip(runs, differing, strict=True)]
 
 
 def _label(run: Run, further: Mapping[str, Any] | None = None) -> str:

@@ -27,25 +27,15 @@ class RowDetails:
 
 @dataclass(frozen=True)
 class Provenance:
-    """How a row was made, as the page shows it.
-
-    Args:
-        row: The row.
-        seeds: Of its runs, as ``--seeds`` takes them.
-        command: The command that makes it again.
-        audits: Seeds, and the line that their audits share.
-        passed: Whether all audits passed; ``None`` without an audit.
-        environment: Versions, commit and processor.
-        directories: Of its runs, and of the duplicates that do not count.
-    """
+    """How a row was made, as the page shows it."""
 
     row: Row
     seeds: str
     command: str
-    audits: Sequence[tuple[str, str]]
-    passed: bool | None
+    audits: Sequence[tuple[str, str]]  # seeds, and the line that their audits share
+    passed: bool | None  # all audits; None without an audit
     environment: str
-    directories: Sequence[str]
+    directories: Sequence[str]  # also of duplicates that do not count
 
 
 def class_names(comparison: Comparison, details: Mapping[str, RowDetails]) -> dict[int, str]:

@@ -2,7 +2,8 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from deepccg.records import METHOD_ENTRIES
 
@@ -35,6 +36,15 @@ def stream_name(stream: str) -> str:
     return stream.replace("-", " ")
 
 
+def comparison_title(dataset: str, stream: str, scenario: str) -> str:
+    """Return the heading of what was run.
+
+    >>> comparison_title("cifar10", "shifting-window", "task")
+    'CIFAR-10, shifting window, task-incremental'
+    """
+    return f"{dataset_name(dataset)}, {stream_name(stream)}, {scenario}-incremental"
+
+
 def slug(text: str) -> str:
     """Reduce text to letters, digits and single hyphens, for links and files.
 
@@ -64,3 +74,20 @@ def seeds_text(seeds: Iterable[int]) -> str:
         else:
             runs.append([seed])
     return ",".join(f"{run[0]}" if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+
+
+def differing_fields(
+    names: Sequence[str], fields: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """Return, for each item, its fields in which items of the same name differ.
+
+    >>> differing_fields(["er", "er", "sgd"], [{"lr": 1, "seed": 0}, {"lr": 2, "seed": 0}, {}])
+    [{'lr': 1}, {'lr': 2}, {}]
+    """
+    found = []
+    for name, own in zip(names, fields, strict=True):
+        same = [other for label, other in zip(names, fields, strict=True) if label == name]
+        keys = dict.fromkeys(key for other in same for key in other)
+        differing = [k for k in keys if len({repr(other.get(k)) for other in same}) > 1]
+        found.append({key: own.get(key) for key in differing})
+    return found

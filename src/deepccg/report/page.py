@@ -3,14 +3,13 @@
 import base64
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
 from deepccg.report.comparisons import Comparison, Row
-from deepccg.report.details import Provenance, RowDetails, provenance
+from deepccg.report.details import RowDetails, provenance
 from deepccg.report.figures import (
     DARK,
     LIGHT,
@@ -23,50 +22,14 @@ from deepccg.report.figures import (
     svg,
     swatch,
 )
-from deepccg.report.gallery import ClassStrip, Stored, fair_share, strips
+from deepccg.report.gallery import Stored, fair_share, strips
 from deepccg.report.names import dataset_name, method_name, stream_name
-from deepccg.report.table import Table
 from deepccg.report.tables import cost_table, overview_table, results_table, shift_table
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
 _MOST_PIXELS = 2_500_000  # of all memories on the page: about two megabytes
-
-
-@dataclass(frozen=True)
-class Choice:
-    """A value that a reader can filter by; methods have a colour."""
-
-    value: str
-    name: str
-    slot: int | None = None
-
-
-@dataclass(frozen=True)
-class Gallery:
-    """The images in the memory of a row."""
-
-    row: Row
-    strips: Sequence[ClassStrip]
-    stored: int
-
-
-@dataclass(frozen=True)
-class Section:
-    """Everything the page shows of one comparison."""
-
-    comparison: Comparison
-    results: Table
-    costs: Table | None
-    figures: Sequence[PageFigure]
-    cost_figures: Sequence[PageFigure]
-    shifts: Table | None
-    shift_figures: Sequence[PageFigure]
-    heat_maps: Sequence[tuple[Row, Markup]]
-    galleries: Sequence[Gallery]
-    without_gallery: Mapping[str, Sequence[str]]  # labels, by the reason
-    provenance: Sequence[Provenance]
 
 
 def report_page(
@@ -114,8 +77,8 @@ def section(
     details: Mapping[str, RowDetails],
     styles: Mapping[str, SeriesStyle],
     images_per_class: int,
-) -> Section:
-    """Return the tables, figures, memories and provenance of one comparison.
+) -> dict[str, object]:
+    """Return what the page shows of one comparison, by the names of the template.
 
     Args:
         comparison: What is shown.
@@ -131,29 +94,23 @@ def section(
 
     by_label = {row.label: row for row in rows}
     heat_maps = figures["tasks"].panels if "tasks" in figures else ()
-    return Section(
-        comparison=comparison,
-        results=results_table(comparison),
-        costs=cost_table(comparison),
-        figures=drawn("accuracy", "stream", "final", "forgetting"),
-        cost_figures=drawn(*(name for name in figures if name.startswith("cost-"))),
-        shifts=shift_table(rows),
-        shift_figures=drawn("shift", "misalignment"),
-        heat_maps=[(by_label[panel.title], svg(panel)) for panel in heat_maps],
-        galleries=_galleries(rows, details, images_per_class),
-        without_gallery=_without_gallery(rows, details) if images_per_class else {},
-        provenance=[provenance(row, details[row.key]) for row in rows],
-    )
-
-
-def _galleries(
-    rows: Sequence[Row], details: Mapping[str, RowDetails], per_class: int
-) -> list[Gallery]:
-    return [
-        Gallery(row, strips(stored, per_class), len(stored.labels))
-        for row in rows
-        if per_class and isinstance(stored := details[row.key].stored, Stored)
-    ]
+    return {
+        "comparison": comparison,
+        "results": results_table(comparison),
+        "costs": cost_table(comparison),
+        "figures": drawn("accuracy", "stream", "final", "forgetting"),
+        "cost_figures": drawn(*(name for name in figures if name.startswith("cost-"))),
+        "shifts": shift_table(rows),
+        "shift_figures": drawn("shift", "misalignment"),
+        "heat_maps": [(by_label[panel.title], svg(panel)) for panel in heat_maps],
+        "galleries": [
+            (row, strips(stored, images_per_class))
+            for row in rows
+            if images_per_class and isinstance(stored := details[row.key].stored, Stored)
+        ],
+        "without_gallery": _without_gallery(rows, details) if images_per_class else {},
+        "provenance": [provenance(row, details[row.key]) for row in rows],
+    }
 
 
 def _without_gallery(
@@ -188,21 +145,19 @@ def render(name: str, **values: object) -> str:
 
 def _facets(
     comparisons: Sequence[Comparison], styles: Mapping[str, SeriesStyle]
-) -> dict[str, list[Choice]]:
-    """Return what a reader can filter by; a facet with one value is left out."""
+) -> dict[str, list[tuple[str, str, int | None]]]:
+    """Return what a reader can filter by, as value, name and colour, if there is a choice."""
     rows = [row for comparison in comparisons for row in comparison.rows]
-    labels = {row.method: row.label for row in reversed(rows)}  # the first row of each method
-    datasets = dict.fromkeys(each.dataset for each in comparisons)
-    streams = dict.fromkeys(each.stream for each in comparisons)
-    scenarios = dict.fromkeys(each.scenario for each in comparisons)
-    found = {
-        "method": [
-            Choice(method, method_name(method), styles[labels[method]].slot)
-            for method in dict.fromkeys(row.method for row in rows)
+    slots = {row.method: styles[row.label].slot for row in reversed(rows)}  # of the first row
+    found: dict[str, list[tuple[str, str, int | None]]] = {
+        "method": [(m, method_name(m), slots[m]) for m in dict.fromkeys(r.method for r in rows)],
+        "dataset": [
+            (d, dataset_name(d), None) for d in dict.fromkeys(c.dataset for c in comparisons)
         ],
-        "dataset": [Choice(each, dataset_name(each)) for each in datasets],
-        "stream": [Choice(each, stream_name(each)) for each in streams],
-        "scenario": [Choice(each, f"{each}-incremental") for each in scenarios],
+        "stream": [(s, stream_name(s), None) for s in dict.fromkeys(c.stream for c in comparisons)],
+        "scenario": [
+            (s, f"{s}-incremental", None) for s in dict.fromkeys(c.scenario for c in comparisons)
+        ],
     }
     return {name: choices for name, choices in found.items() if len(choices) > 1}
 

@@ -1,25 +1,27 @@
 """The results of runs as the command line prints them: tables, closing lines, JSON."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 from deepccg.experiment import RunConfig, RunResult, protocol_line
 from deepccg.records import Evaluation, RunDirectory, dotted, read_json_object
-from deepccg.report.summary import ResultRow, Scored, result_row, result_table, summary_json
+from deepccg.report.comparisons import Row
+from deepccg.report.names import differing_fields
+from deepccg.report.runs import Run
 from deepccg.report.table import Table
+from deepccg.report.tables import scored_on, summary_table
 
 # Runs that differ in their seed alone share an inner list.
 RunsByMethod = Sequence[Sequence[RunResult]]
-RecordedRun = tuple[RunConfig, RunDirectory]
+ConfiguredRun = tuple[RunConfig, RunDirectory]
 
 
 def run_table(results: RunsByMethod) -> Table:
     """Return a table with a row for each method."""
-    first = results[0][0]
-    scored = _scored(first.config, first.evaluations)
-    return result_table(list(map(_row, results)), scored, table_title(first.config))
+    return summary_table(list(map(_row, results)), table_title(results[0][0].config))
 
 
 def run_notes(results: RunsByMethod) -> list[str]:
@@ -35,55 +37,52 @@ def run_notes(results: RunsByMethod) -> list[str]:
 
 
 def run_json(results: RunsByMethod) -> dict[str, Any]:
-    """Return every number of the runs as plain JSON values."""
-    first = results[0][0]
-    summary = summary_json(list(map(_row, results)), _scored(first.config, first.evaluations))
-    for entry, runs in zip(summary["results"], results, strict=True):
-        entry |= {
-            "config": _config_json(runs[0].config),
-            "held": asdict(runs[0].learner.holdings()),
-            "audits": {str(run.config.seed): run.audit for run in runs},
-            "directories": {str(run.config.seed): str(run.directory) for run in runs},
-        }
-    return summary
+    """Return every number of the runs as plain JSON values, and what their memories hold."""
+    found = summary_json(list(map(_row, results)))
+    for entry, runs in zip(found["results"], results, strict=True):
+        entry["held"] = asdict(runs[0].learner.holdings())
+    return found
 
 
-def recorded_tables(runs: Sequence[RecordedRun]) -> Iterator[Table]:
+def recorded_tables(runs: Iterable[ConfiguredRun]) -> Iterator[Table]:
     """Return a table for each title and scoring, from the records alone; nothing is loaded."""
 
-    def table(run: RecordedRun) -> tuple[str, str]:
+    def table(run: ConfiguredRun) -> tuple[str, str]:
         return table_title(run[0]), run[0].evaluation.model_dump_json()
 
     for (title, _), together in groupby(sorted(runs, key=table), key=table):
-        configs: dict[str, RunConfig] = {}
-        scores: dict[str, dict[int, list[Evaluation]]] = {}
+        by_name: dict[str, list[ConfiguredRun]] = {}
         for config, directory in together:
-            configs.setdefault(config.name(), config)
-            scores.setdefault(config.name(), {})[config.seed] = directory.evaluations()
-        labels = _labels(configs)
-        rows = [
-            result_row(labels[name], by_seed, _note(configs[name]))
-            for name, by_seed in scores.items()
-        ]
-        name = next(iter(configs))
-        scored = _scored(configs[name], next(iter(scores[name].values())))
-        yield result_table(rows, scored, title)
+            by_name.setdefault(config.name(), []).append((config, directory))
+        labels = _labels([own[0][0] for own in by_name.values()])
+        yield summary_table(list(map(_recorded_row, by_name.values(), labels)), title)
 
 
-def recorded_json(runs: Sequence[RecordedRun]) -> dict[str, Any]:
+def recorded_json(runs: Sequence[ConfiguredRun]) -> dict[str, Any]:
     """Return the same as ``run_json`` for runs of one method, from the records alone."""
-    config = runs[0][0]
-    by_seed = {each.seed: run for each, run in runs}
-    scores = {seed: run.evaluations() for seed, run in by_seed.items()}
-    row = result_row(config.method.name, scores)
-    summary = summary_json([row], _scored(config, scores[config.seed]))
-    summary["results"][0] |= {
-        "config": _config_json(config),
-        "held": None,
-        "audits": {str(seed): read_json_object(run.audit_path) for seed, run in by_seed.items()},
-        "directories": {str(seed): str(run.path) for seed, run in by_seed.items()},
-    }
-    return summary
+    return summary_json([_recorded_row(runs, runs[0][0].method.name)])
+
+
+def summary_json(rows: Sequence[Row]) -> dict[str, Any]:
+    """Return every number as plain JSON values: fractions, ``None`` where not defined."""
+    images, of_images, source = scored_on(rows[0])
+    results = [
+        {
+            "label": row.label,
+            "note": row.note,
+            "metrics": {
+                name: None if value is None else asdict(value)
+                for name, value in row.aggregates.items()
+            },
+            "seeds": {str(seed): dict(values) for seed, values in row.metrics.items()},
+            "config": {name: value for name, value in row.config.items() if name != "seed"},
+            "held": None,
+            "audits": {str(seed): run.audit for seed, run in row.runs.items()},
+            "directories": {str(seed): str(run.path) for seed, run in row.runs.items()},
+        }
+        for row in rows
+    ]
+    return {"images": images, "of_images": of_images, "source": source, "results": results}
 
 
 def table_title(config: RunConfig) -> str:
@@ -92,39 +91,42 @@ def table_title(config: RunConfig) -> str:
     return f"{config.dataset}, {config.stream.kind}, {config.scenario} scenario, memory {memory}"
 
 
-def _row(runs: Sequence[RunResult]) -> ResultRow:
-    config = runs[0].config
-    return result_row(
-        _label(config), {run.config.seed: run.evaluations for run in runs}, _note(config)
-    )
+def _row(results: Sequence[RunResult]) -> Row:
+    config = results[0].config
+    runs = [_run(each.config, each.directory, each.evaluations, each.audit) for each in results]
+    return Row(config.name(), config.method.name, _label(config), {run.seed: run for run in runs})
 
 
-def _scored(config: RunConfig, evaluations: Sequence[Evaluation]) -> Scored:
-    return Scored.at(evaluations[-1], held_out=config.evaluation.validation is not None)
+def _recorded_row(recorded: Sequence[ConfiguredRun], label: str) -> Row:
+    config = recorded[0][0]
+    runs = [
+        _run(config, each.path, each.evaluations(), read_json_object(each.audit_path))
+        for config, each in recorded
+    ]
+    return Row(config.name(), config.method.name, label, {run.seed: run for run in runs})
 
 
-def _config_json(config: RunConfig) -> dict[str, Any]:
-    return config.model_dump(mode="json", exclude={"seed"})
+def _run(
+    config: RunConfig,
+    path: Path,
+    evaluations: Iterable[Evaluation],
+    audit: Mapping[str, Any] | None,
+) -> Run:
+    return Run(path, config.model_dump(mode="json"), tuple(evaluations), audit=audit)
 
 
 def _label(config: RunConfig) -> str:
     return config.method.name + ("" if config.preset == "default" else f" ({config.preset})")
 
 
-def _labels(configs: Mapping[str, RunConfig]) -> dict[str, str]:
+def _labels(configs: Sequence[RunConfig]) -> list[str]:
     """Return method and preset, and those fields in which the runs of a method differ."""
-    flat = {name: dict(dotted(config.model_dump(mode="json"))) for name, config in configs.items()}
-    labels = {}
-    for name, config in configs.items():
-        alike = [flat[other] for other, its in configs.items() if _label(its) == _label(config)]
-        differing = [key for key in flat[name] if len({str(each.get(key)) for each in alike}) > 1]
-        fields = ", ".join(f"{key.removeprefix('method.')} {flat[name][key]}" for key in differing)
-        labels[name] = _label(config) + (f", {fields}" if fields else "")
-    return labels
-
-
-def _note(config: RunConfig) -> str:
-    return "" if config.stream.joint is None else "offline"
+    names = list(map(_label, configs))
+    flat = [dict(dotted(config.model_dump(mode="json"))) for config in configs]
+    return [
+        ", ".join([name, *(f"{key.removeprefix('method.')} {own[key]}" for key in own)])
+        for name, own in zip(names, differing_fields(names, flat), strict=True)
+    ]
 
 
 def _protocol(runs: Sequence[RunResult], *, named: bool) -> list[str]:

@@ -18,40 +18,24 @@ _LABEL_WIDTH = 24  # characters of a label that the terminal shows before it fol
 
 @dataclass(frozen=True)
 class Cell:
-    """One entry.
-
-    Args:
-        text: What is shown.
-        value: The number itself, for a spreadsheet: in percent where ``text`` is.
-        error: Its standard error.
-        best: Whether it is the best of its column.
-        paper: The paper's number, in percent, where it stands in the same cell.
-    """
+    """One entry."""
 
     text: str
-    value: float | None = None
-    error: float | None = None
-    best: bool = False
-    paper: str = ""
+    value: float | None = None  # for a spreadsheet: the number in full, in percent where text is
+    error: float | None = None  # the standard error of the value
+    best: bool = False  # of its column
+    paper: str = ""  # the paper's number, where it stands in the same cell
 
 
 @dataclass(frozen=True)
 class Column:
-    """A heading and how the cells below it are set.
+    """A heading and how the cells below it are set."""
 
-    Args:
-        heading: The text; line breaks are for the terminal.
-        words: Whether its cells are words, set to the left, not numbers.
-        detail: A second, smaller heading.
-        link: The id of what the heading links to on the page.
-        filters: What the page's filters match, by the name of the filter.
-    """
-
-    heading: str
-    words: bool = False
-    detail: str = ""
-    link: str = ""
-    filters: Mapping[str, str] = field(default_factory=dict)
+    heading: str  # line breaks are for the terminal
+    words: bool = False  # set to the left; numbers are set to the right
+    detail: str = ""  # a second, smaller heading
+    link: str = ""  # the id of what the heading links to on the page
+    filters: Mapping[str, str] = field(default_factory=dict)  # that hide the column on the page
 
     @property
     def text(self) -> str:
@@ -62,19 +46,12 @@ class Column:
 
 @dataclass(frozen=True)
 class TableRow:
-    """One row.
-
-    Args:
-        label: What readers call it.
-        cells: One for each column.
-        note: A remark beside the label.
-        method: The method's name on the command line, for the page's filters.
-    """
+    """A label and one cell for each column."""
 
     label: str
     cells: tuple[Cell, ...]
-    note: str = ""
-    method: str = ""
+    note: str = ""  # beside the label
+    method: str = ""  # its name on the command line, for the page's filters
 
     @property
     def text(self) -> str:

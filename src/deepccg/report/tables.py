@@ -1,10 +1,9 @@
 """The tables of the report and of the command line, each as a ``Table``."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
-from deepccg.records import Estimate, Interval, Shift, ShiftScale, fit_line, shift_points
+from deepccg.records import Estimate, Shift, ShiftScale, fit_line, shift_points
 from deepccg.report.comparisons import Comparison, Row
 from deepccg.report.costs import (
     milliseconds_per_batch,
@@ -13,31 +12,17 @@ from deepccg.report.costs import (
     seconds_learning,
     stored_bytes,
 )
-from deepccg.report.formatting import DASH, ENOUGH_SEEDS, difference_text, slope_text
+from deepccg.report.formatting import DASH, slope_text
 from deepccg.report.runs import cost
-from deepccg.report.summary import Scored, caption
 from deepccg.report.table import Cell, Column, Table, TableRow, best_of, percent_cell
 
-
-@dataclass(frozen=True)
-class PairedRow:
-    """One method of a ``comparison_table``.
-
-    Args:
-        label: What readers call it.
-        method: Its name on the command line.
-        accuracy: Over the seeds; ``None`` if there is no run.
-        paper: The paper's.
-        difference: To the reference on paired seeds; ``None`` for the reference itself.
-        offline: Whether it is an upper bound and no competitor.
-    """
-
-    label: str
-    method: str
-    accuracy: Estimate | None
-    paper: Estimate | None
-    difference: Interval | None
-    offline: bool = False
+# heading, metric, whether its best value is set in bold
+_SUMMARY_COLUMNS = (
+    ("Task-\nincremental\nacc.", "task_accuracy", True),
+    ("forgetting", "task_forgetting", False),
+    ("Class-\nincremental\nacc.", "class_accuracy", True),
+    ("forgetting", "class_forgetting", False),
+)
 
 
 class StreamTask(NamedTuple):
@@ -45,6 +30,22 @@ class StreamTask(NamedTuple):
 
     classes: tuple[str, ...]
     examples: int
+
+
+def summary_table(rows: Sequence[Row], title: str) -> Table:
+    """Return accuracy and forgetting of each row, in both scenarios."""
+    cells = []
+    for _, metric, marked in _SUMMARY_COLUMNS:
+        values = [row.metric(metric) for row in rows]
+        best = [marked and is_best for is_best in best_of(values)]
+        cells.append([percent_cell(v, best=b) for v, b in zip(values, best, strict=True)])
+    columns = [Column(heading) for heading, _, _ in _SUMMARY_COLUMNS]
+    if any(row.note for row in rows):
+        columns.append(Column("Note", words=True))
+        cells.append([Cell(row.note) for row in rows])
+    by_row = zip(*cells, strict=True)
+    lines = (TableRow(row.label, own) for row, own in zip(rows, by_row, strict=True))
+    return Table(title, _caption(rows), tuple(columns), tuple(lines))
 
 
 def results_table(comparison: Comparison) -> Table:
@@ -72,10 +73,9 @@ def results_table(comparison: Comparison) -> Table:
         f"{other.capitalize()}-incremental accuracy",
         "Seeds",
     )
-    scored = Scored.at(rows[0].first.evaluations[-1], held_out=comparison.validation)
     return Table(
         title=f"{comparison.title}, {comparison.subtitle}",
-        caption=caption([row.result for row in rows], scored),
+        caption=_caption(rows),
         columns=_columns(*headings),
         rows=tuple(lines),
     )
@@ -165,33 +165,6 @@ def shift_table(rows: Sequence[Row]) -> Table | None:
     return Table("Representation shift", text, columns, tuple(lines))
 
 
-def comparison_table(
-    title: str, rows: Sequence[PairedRow], reference: str, note: str = ""
-) -> Table:
-    """Return methods beside the paper's numbers, with their differences on paired seeds.
-
-    Args:
-        title: Its heading.
-        rows: One for each method; missing numbers are shown as dashes.
-        reference: The label of what the others are compared with.
-        note: A first sentence of the caption.
-    """
-    with_paper = any(row.paper for row in rows)
-    best = best_of([None if row.offline else row.accuracy for row in rows])
-    lines = []
-    for row, is_best in zip(rows, best, strict=True):
-        count, lead = row.accuracy.n if row.accuracy else 0, row.difference
-        cells = (
-            percent_cell(row.accuracy, best=is_best),
-            *[percent_cell(row.paper)] * with_paper,
-            Cell(difference_text(lead), 100 * lead.value) if lead else Cell(DASH),
-            Cell(f"{count}", count),
-        )
-        lines.append(TableRow(row.label, cells, "offline" if row.offline else "", row.method))
-    columns = _columns("Accuracy", *["Paper"] * with_paper, f"Minus {reference} [95 %]", "Seeds")
-    return Table(title, _paired_caption(rows, with_paper, note), columns, tuple(lines))
-
-
 def stream_table(tasks: Sequence[StreamTask], *, title: str = "", max_tasks: int = 16) -> Table:
     """Return tasks in order of arrival; of a long stream only ``max_tasks``, from both ends."""
     total = sum(task.examples for task in tasks)
@@ -212,6 +185,26 @@ def stream_table(tasks: Sequence[StreamTask], *, title: str = "", max_tasks: int
         rows=tuple(rows),
         label=Column("Task"),
     )
+
+
+def _caption(rows: Sequence[Row]) -> str:
+    """Return what a reader must know to read the numbers."""
+    counts = sorted({value.n for row in rows for value in row.aggregates.values() if value})
+    seeds = " to ".join(str(n) for n in dict.fromkeys((*counts[:1], *counts[-1:])))
+    what = f"mean ± standard error over {seeds} seeds" if counts[-1:] > [1] else "one seed"
+    images, of_images, source = scored_on(rows[0])
+    which = f"all {images:,}" if images == of_images else f"{images:,} of {of_images:,}"
+    return (
+        f"Percent, {what}; scored on {which} {source}. "
+        "Accuracy: higher is better; forgetting: lower is better."
+    )
+
+
+def scored_on(row: Row) -> tuple[int, int, str]:
+    """Return how many images were scored at the end, of how many, and what they are."""
+    final, held_out = row.first.evaluations[-1], row.config["evaluation"].get("validation")
+    source = "test images" if held_out is None else "held-out training images"
+    return final.images, final.of_images, source
 
 
 def _columns(*headings: str) -> tuple[Column, ...]:
@@ -235,7 +228,7 @@ def _best(rows: Sequence[Row], metric: str) -> list[bool]:
 
 
 def _line(row: Row, cells: Sequence[Cell]) -> TableRow:
-    return TableRow(row.label, tuple(cells), row.result.note, row.method)
+    return TableRow(row.label, tuple(cells), row.note, row.method)
 
 
 def _number_cell(value: Estimate | None, form: str) -> Cell:
@@ -246,20 +239,3 @@ def _slope_cell(shifts: Sequence[Shift], scale: ShiftScale) -> Cell:
     x, y = shift_points(shifts, scale, "accuracy_change")
     line = fit_line(x, 100 * y)
     return Cell(DASH) if line is None else Cell(slope_text(line.slope), line.slope.value)
-
-
-def _paired_caption(rows: Sequence[PairedRow], with_paper: bool, note: str) -> str:
-    differences = [row.difference for row in rows if row.difference]
-    parts = [f"{note}." if note else ""]
-    parts.append("Percent, mean ± standard error over seeds.")
-    parts.append("Paper: over its three runs." if with_paper else "")
-    if any(difference.low is not None for difference in differences):
-        parts.append("Differences on the same seeds, with 95 % intervals (Student's t).")
-    elif differences:
-        parts.append("Differences on the same seeds.")
-    if any(difference.n >= ENOUGH_SEEDS for difference in differences):
-        parts.append(
-            "*: at least five seeds, and the interval excludes 0 (each row by itself, without a "
-            "correction for the number of rows)."
-        )
-    return " ".join(part for part in parts if part)
