@@ -18,7 +18,7 @@ _PANELS: tuple[tuple[str, ShiftScale, ShiftMeasure], ...] = (
 )
 _X_LABELS: dict[ShiftScale, str] = {
     "distance": "mean distance that a batch moves an embedding",
-    "relative": "the same, divided by the mean pairwise distance",
+    "relative": "distance moved / mean pairwise distance",
 }
 _Y_LABELS: dict[ShiftMeasure, str] = {
     "accuracy_change": "change in accuracy, points",
@@ -26,8 +26,7 @@ _Y_LABELS: dict[ShiftMeasure, str] = {
 }
 _CAPTION = (
     f"First task's test images, every batch after the first task. Points: means of {BINS} groups "
-    "of batches, by shift. Up: these images are classified better after the batch. Lines: least "
-    "squares over all batches."
+    "of batches, by shift. Lines: least squares over all batches."
 )
 
 Shifts = Mapping[str, Sequence[Shift]]  # by label, of all seeds
