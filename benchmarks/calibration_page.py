@@ -10,17 +10,9 @@ from pathlib import Path
 import numpy as np
 
 from deepccg.records import estimate
-from deepccg.report.style import (
-    INK,
-    LINE,
-    PALETTE,
-    QUIET,
-    footnote,
-    heading,
-    new_figure,
-    plain_axes,
-)
-from deepccg.report.style import save as save_figure
+from deepccg.report.figures.matplotlib import footnote, heading, new_figure, plain_axes
+from deepccg.report.figures.matplotlib import save as save_figure
+from deepccg.report.figures.style import INK, LIGHT, LINE, QUIET
 
 HERE = Path(__file__).parent
 DOCS = HERE.parent / "docs"
@@ -100,7 +92,7 @@ def draw(results: dict, path: Path) -> None:
     for axes, after in zip(panels, (False, True), strict=True):
         axes.plot([0, 1], [0, 1], color=LINE, linewidth=1.5, zorder=1)
         axes.text(0.80, 0.84, "calibrated", color=QUIET, fontsize=8, rotation=42, ha="center")
-        for (method, name), colour in zip(NAMES.items(), PALETTE, strict=False):
+        for (method, name), colour in zip(NAMES.items(), LIGHT, strict=False):
             seeds = list(results[method].values())
             chosen = [seed["tempered"] if after else seed for seed in seeds]
             confidence, accuracy, share = pooled(chosen)

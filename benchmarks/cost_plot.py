@@ -1,66 +1,53 @@
 """Cost of a step against the number of classes and of stored examples."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from deepccg.report.style import (
-    LINE,
-    PALETTE,
-    QUIET,
-    footnote,
-    heading,
-    new_figure,
-    plain_axes,
-    save,
-    thousands,
-)
+from deepccg.report.figures import SeriesStyle, save
+from deepccg.report.figures import description as fig
 
-SERIES = {  # colour and marker by mode
-    "ER": (QUIET, "s"),
-    "DeepCCG, exact": (PALETTE[0], "o"),
-    "DeepCCG, grouped": (PALETTE[1], "^"),
-    "DeepCCG, lazy": (PALETTE[2], "D"),
-    "DeepCCG, lazy, through": (PALETTE[3], "v"),
+STYLES = {  # by mode
+    "ER": SeriesStyle(6, 1),
+    "DeepCCG, exact": SeriesStyle(0),
+    "DeepCCG, grouped": SeriesStyle(1, 2),
+    "DeepCCG, lazy": SeriesStyle(2, 3),
+    "DeepCCG, lazy, through": SeriesStyle(3),
 }
 PANELS = (
     ("classes", "classes, 10 stored of each", ("per class", 10)),
     ("per class", "stored of each of 100 classes", ("classes", 100)),
 )
+CAPTION = (
+    "One torch thread; batch 10, replay 10, tasks of 5 classes; bars: quartiles; through: with "
+    "gradients through the class means."
+)
+MARGIN = 1.2  # factor of room at the ends of an axis
 
 
 def plot_cost(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     """Two panels, logarithmic, medians with quartiles."""
-    figure = new_figure(8.0, 3.6)
-    axes = figure.subplots(1, 2, sharey=True)
-    for axis, (key, label, (fixed, value)) in zip(axes, PANELS, strict=True):
-        shown = [row for row in rows if row[fixed] == value]
-        for mode, (colour, marker) in SERIES.items():
-            points = sorted((row[key], *row["cpu ms"]) for row in shown if row["mode"] == mode)
-            if not points:
-                continue
-            x, middle, low, high = zip(*points, strict=True)
-            below = [m - v for m, v in zip(middle, low, strict=True)]
-            above = [v - m for m, v in zip(middle, high, strict=True)]
-            axis.errorbar(
-                x, middle, yerr=[below, above], color=colour, marker=marker, label=mode, ms=5
-            )
-        axis.set_xscale("log")
-        axis.set_yscale("log")
-        axis.set_xticks(sorted({row[key] for row in shown}))
-        axis.xaxis.set_major_formatter(thousands)
-        axis.yaxis.set_major_formatter(thousands)
-        axis.minorticks_off()
-        axis.set_xlabel(label)
-        axis.grid(axis="y", color=LINE, linewidth=0.6)
-        plain_axes(axis)
-    axes[0].set_ylabel("CPU milliseconds a step")
-    axes[0].legend(frameon=False, fontsize=8)
-    heading(axes[0], "What a step costs")
-    footnote(
-        figure,
-        "One torch thread; batch 10, replay 10, tasks of 5 classes; bars: quartiles; through: with "
-        "gradients through the class means.",
+    times = [value for row in rows for value in row["cpu ms"]]
+    y = fig.axis_between(
+        "CPU milliseconds a step", min(times) / MARGIN, max(times) * MARGIN, log=True
     )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    save(figure, path)
+    panels = []
+    for key, label, (fixed, value) in PANELS:
+        shown = [row for row in rows if row[fixed] == value]
+        sizes = sorted({row[key] for row in shown})
+        ticks = tuple((size, f"{size:,}") for size in sizes)
+        x = fig.Axis(label, sizes[0] / MARGIN, sizes[-1] * MARGIN, ticks, log=True)
+        panels.append(fig.Panel("", x, replace(y, grid=True), _series(shown, key), names="legend"))
+    save(fig.Figure(tuple(panels), CAPTION, columns=2), path, title="What a step costs")
+
+
+def _series(rows: Sequence[Mapping[str, Any]], key: str) -> tuple[fig.Series, ...]:
+    found = []
+    for mode, style in STYLES.items():
+        own = sorted((row[key], *row["cpu ms"]) for row in rows if row["mode"] == mode)
+        points = tuple(fig.Point(x, middle, y_error=(low, high)) for x, middle, low, high in own)
+        if points:
+            line = tuple((point.x, point.y) for point in points)
+            found.append(fig.Series(mode, style, line=line, points=points))
+    return tuple(found)

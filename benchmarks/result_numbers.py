@@ -7,7 +7,7 @@ from result_tables import Key, Runs, accuracies, estimates, paper_number
 
 from deepccg.records import Estimate, paired_difference
 from deepccg.report import difference_text
-from deepccg.report.rounding import in_percent
+from deepccg.report.formatting import in_percent
 
 
 def accuracy(runs: Runs, dataset: str, stream: str, scenario: str, row: str) -> str:

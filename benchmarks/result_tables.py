@@ -5,7 +5,6 @@ from functools import cache
 from pathlib import Path
 from statistics import mean
 
-from deepccg.cli.completing import completed
 from deepccg.records import (
     Estimate,
     Evaluation,
@@ -21,8 +20,8 @@ from deepccg.records import (
     summary,
 )
 from deepccg.report import difference_text, percent, read_run
-from deepccg.report.paired_sheet import ENOUGH_SEEDS
-from deepccg.report.rounding import in_percent
+from deepccg.report.assemble import with_current_defaults
+from deepccg.report.formatting import ENOUGH_SEEDS, in_percent
 
 ARCHIVES = [Path(__file__).with_name(name) for name in ("runs.jsonl", "shift.jsonl.gz")]
 EARLIER = "earlier default"  # what the preset was when the run was made, and is no longer
@@ -81,7 +80,7 @@ def load_runs(memory: int | None = None) -> Runs:
         if not each.finished or held_out or config.get("memory") != memory:
             continue
         run = read_run(each)
-        as_now = run is not None and not completed(run).changes
+        as_now = run is not None and not with_current_defaults(run).changes
         key = (
             config["dataset"],
             config["stream"]["kind"],

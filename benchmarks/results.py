@@ -30,10 +30,11 @@ from result_tables import (
     result_table,
     summary_table,
 )
-from shift_figure import shift_table
+from shift_figure import shift_section
 from tuning_table import paired_points, tuning_table
 
-from deepccg.report import percent, plot_accuracy_over_time, plot_comparison
+from deepccg.report import percent
+from deepccg.report.figures import accuracy_curves, comparison_dots, save
 
 HERE = Path(__file__).parent
 DOCS = HERE.parent / "docs"
@@ -50,21 +51,17 @@ def draw(runs: Runs) -> None:
         scored_often = all(len(evaluations) > 1 for evaluations in found.values())
         if method in CURVES and found and scored_often:
             curves[plain] = [found[seed] for seed in sorted(found)]
-    plot_accuracy_over_time(curves, DOCS / "images" / "cifar10-disjoint-class.png")
+    save(accuracy_curves(curves), DOCS / "images" / "cifar10-disjoint-class.png")
     for stream, scenario in COLUMNS:
         rows = {}
         for (method, preset), label in LABELS.items():
             key = ("cifar10", stream, scenario, method, preset)
             if key in runs and (scenario == "task" or method != "packnet"):
-                paper = paper_number(key)
                 ours = estimates(runs[key])[f"{scenario}_accuracy"]
-                fractions = (paper.mean, paper.standard_error) if paper else None
-                rows[label.replace("`", "")] = (ours, fractions)
-        plot_comparison(
-            rows,
-            DOCS / "images" / f"cifar10-{stream}-{scenario}-paper.png",
-            title=f"CIFAR-10, {stream.replace('-', ' ')}, {scenario}-incremental",
-        )
+                rows[label.replace("`", "")] = (ours, paper_number(key))
+        title = f"CIFAR-10, {stream.replace('-', ' ')}, {scenario}-incremental"
+        picture = DOCS / "images" / f"cifar10-{stream}-{scenario}-paper.png"
+        save(comparison_dots(rows), picture, title=title)
 
 
 def numbers_of(method: str, runs: Runs) -> str:
@@ -113,7 +110,7 @@ def filled(template: str, runs: Runs, images: Path) -> str:
         "below": lambda d: cells_below(runs, d),
         "ablation": lambda d: ablation_table(runs, d),
         "memory-size": lambda: memory_size_table(),
-        "shift": lambda d, s: shift_table(d, s, images / f"{d}-{s}-shift.png"),
+        "shift": lambda d, s: shift_section(d, s, images / f"{d}-{s}-shift.png"),
         "tuned": lambda method: tuning_table(HERE / "tuning" / f"{method}.json"),
         "accuracy": partial(accuracy, runs),
         "from-paper": partial(from_paper, runs),

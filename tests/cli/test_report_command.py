@@ -21,7 +21,7 @@ SMALL = {"stream.examples_per_class": 20}
 
 @pytest.fixture
 def runs(finished, place: Path) -> Path:
-    """One finished run, in a directory of its own that may be changed."""
+    """A copy of a finished run, which a test may change."""
     shutil.copytree(finished.directory, place / "runs" / "er" / "seed-0")
     return place / "runs"
 

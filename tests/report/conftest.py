@@ -57,7 +57,7 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture
 def open_page(browser: Any) -> Iterator[Callable[..., Tab]]:
-    """Opens a file in a window of its own."""
+    """Return a function that opens a file in a new window."""
     contexts = []
 
     def open_in(path: Path, fragment: str = "", width: int = 1280, **options: Any) -> Tab:

@@ -147,9 +147,7 @@ def test_positions_survive_their_packing():
 
 def test_the_data_in_the_page_are_json(page_file):
     text = page_file.read_text(encoding="utf-8")
-    (film,) = re.findall(
-        r'<script type="application/json" id="film">(.*?)</script>', text, re.DOTALL
-    )
-    data = json.loads(film)
+    (run,) = re.findall(r'<script type="application/json" id="run">(.*?)</script>', text, re.DOTALL)
+    data = json.loads(run)
     assert data["batches"] == BATCHES
     assert [each["from"] for each in data["story"]] == [0, 20, 26, 39]

@@ -13,24 +13,25 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from deepccg import report
 from deepccg.records import find_runs
-from deepccg.report import About, Stored, export_report, grouped, read_run, report_page
+from deepccg.report import RowDetails, Stored, export_report, group_runs, read_run, report_page
+from deepccg.report.figures import DARK, LIGHT, series_styles
+from deepccg.report.figures.catalogue import mean_matrix
+from deepccg.report.figures.matplotlib import draw
+from deepccg.report.figures.memory_images import memory_images
+from deepccg.report.figures.stream_bars import task_spans
 from deepccg.report.gallery import fair_share, side_by_side, strips
-from deepccg.report.heat_map import mean_matrix
-from deepccg.report.memory_plot import plot_memory
-from deepccg.report.palette import DARK, LIGHT, looks
-from deepccg.report.sheets import cost_sheet
-from deepccg.report.stream_chart import task_spans
-from deepccg.report.svg import Scale, round_range, ticks
+from deepccg.report.tables import cost_table
 
 EVIL = "<script>alert(1)</script>\"'&"
 
 
-def about_of(settings, stored="no checkpoint"):
+def details_of(comparisons, stored="no checkpoint"):
     return {
-        row.key: About(f"run {row.method}", dict.fromkeys(row.runs, "line"), stored)
-        for setting in settings
-        for row in setting.rows
+        row.key: RowDetails(f"run {row.method}", dict.fromkeys(row.runs, "line"), stored)
+        for comparison in comparisons
+        for row in comparison.rows
     }
 
 
@@ -75,15 +76,15 @@ def parsed(page: str) -> Balanced:
 
 
 def test_the_page_is_one_whole_document(found):
-    settings = grouped(found)
-    page = report_page(settings, about_of(settings))
+    comparisons = group_runs(found)
+    page = report_page(comparisons, details_of(comparisons))
     assert page.lstrip().startswith("<!doctype html>")
     parser = parsed(page)
     assert parser.scripts == 1
     addresses = re.findall(r'(?:src|href)="([^"]*)"', page)
     assert all(a.startswith(("data:", "#")) for a in addresses)
     assert "no checkpoint" in page
-    assert page == report_page(settings, about_of(settings))  # no time, no chance
+    assert page == report_page(comparisons, details_of(comparisons))  # no time, no chance
 
 
 def test_names_are_text_and_nothing_else(found):
@@ -100,12 +101,14 @@ def test_names_are_text_and_nothing_else(found):
         replace(run, config=each, path=Path(EVIL), environment={"processor": EVIL, "commit": EVIL})
         for each in (config, other)
     ]
-    settings = grouped(evil)
+    comparisons = group_runs(evil)
     stored = Stored(np.zeros((1, 1, 8, 8), np.uint8), np.zeros(1, np.int64), (0,), (EVIL,) * 10)
-    about = {
-        row.key: About(EVIL, {0: EVIL}, stored) for setting in settings for row in setting.rows
+    details = {
+        row.key: RowDetails(EVIL, {0: EVIL}, stored)
+        for comparison in comparisons
+        for row in comparison.rows
     }
-    page = report_page(settings, about, title=EVIL, left_out=[EVIL])
+    page = report_page(comparisons, details, title=EVIL, left_out=[EVIL])
     assert parsed(page).scripts == 1
     assert "<script>alert" not in page
     assert page.count("&lt;script&gt;alert(1)&lt;/script&gt;") > 10
@@ -119,8 +122,8 @@ def test_hundreds_of_runs_stay_a_page_of_moderate_size(found):
         for run in found[:1]
         for seed in range(200)
     ]
-    settings = grouped(runs)
-    page = report_page(settings, about_of(settings))
+    comparisons = group_runs(runs)
+    page = report_page(comparisons, details_of(comparisons))
     assert page.count("0-199") >= 17
     assert len(page) < 600_000
 
@@ -141,8 +144,8 @@ def test_a_long_stream_is_drawn_small(found):
         )
         for t in range(96)
     )
-    settings = grouped([replace(run, evaluations=evaluations)])
-    page = report_page(settings, about_of(settings))
+    comparisons = group_runs([replace(run, evaluations=evaluations)])
+    page = report_page(comparisons, details_of(comparisons))
     assert len(page) < 120_000
     assert 'href="data:image/png;base64,' in page
 
@@ -151,23 +154,23 @@ def test_what_is_missing_is_said(found):
     once = [
         replace(run, evaluations=run.evaluations[-1:], audit=None, seconds=None) for run in found
     ]
-    settings = grouped(once)
-    page = report_page(settings, about_of(settings))
-    for told in ("scored at the end only", "have no audit", "no line over time", "no audit in"):
-        assert told in page
+    comparisons = group_runs(once)
+    page = report_page(comparisons, details_of(comparisons))
+    for text in ("scored at the end only", "have no audit", "no line over time", "no audit in"):
+        assert text in page
     assert "What the memory holds" not in report_page(
-        settings, about_of(settings), images_per_class=0
+        comparisons, details_of(comparisons), images_per_class=0
     )
 
 
 def test_a_broken_protocol_shows(found):
     broken = replace(found[0], audit={**found[0].audit, "passed": False})
-    settings = grouped([broken])
-    assert "protocol broken" in report_page(settings, about_of(settings))
+    comparisons = group_runs([broken])
+    assert "protocol broken" in report_page(comparisons, details_of(comparisons))
 
 
 def test_the_heat_map_is_the_mean_over_seeds(found):
-    row = next(row for row in grouped(found)[0].rows if row.method == "deepccg")
+    row = next(row for row in group_runs(found)[0].rows if row.method == "deepccg")
     matrix = mean_matrix(row, "task")
     for t, i in ((0, 0), (4, 0), (4, 4)):
         rates = [
@@ -184,7 +187,7 @@ def test_the_heat_map_is_the_mean_over_seeds(found):
 
 
 def test_tasks_follow_each_other_in_the_stream(found):
-    row = next(row for row in grouped(found)[0].rows if row.method == "er")
+    row = next(row for row in group_runs(found)[0].rows if row.method == "er")
     evaluations = row.first.evaluations
     spans = task_spans(evaluations)
     assert [end for _, end, _ in spans] == [e.examples for e in evaluations]
@@ -215,11 +218,11 @@ def test_many_memories_share_the_page():
     assert side_by_side(large.images).shape == (42, 42, 3)
 
 
-def test_looks_are_stable_and_differ():
+def test_styles_are_stable_and_differ():
     labels = [("DeepCCG", "deepccg"), ("ER", "er"), ("ESMER", "esmer"), ("mine", "my:Own")]
-    found = looks(labels)
-    assert found["DeepCCG"] == looks(labels[:1])["DeepCCG"]
-    assert len(set(found.values())) == len(labels)
+    found = series_styles(labels)
+    assert found["DeepCCG"] == series_styles(labels[:1])["DeepCCG"]
+    assert len({(style.slot, style.variant) for style in found.values()}) == len(labels)
     assert len(LIGHT) == len(DARK)
 
 
@@ -233,15 +236,6 @@ def test_lines_stand_out_from_the_paper(colours, paper):
         assert (high + 0.05) / (low + 0.05) >= 3
 
 
-def test_scales():
-    scale = Scale(1, 100, 0, 10, logarithmic=True)
-    assert [scale(v) for v in (1, 10, 100)] == pytest.approx([0, 5, 10])
-    assert all(low <= v <= high for low, high in [(0.3, 7.7)] for v in ticks(low, high))
-    low, high = round_range([3.2, 47.0])
-    assert low <= 3.2
-    assert high >= 47.0
-
-
 def test_seconds_are_shown_and_not_compared_across_machines(found):
     disjoint = [run for run in found if run.path.parent.name in ("er", "sgd")]
     timed = [
@@ -252,20 +246,23 @@ def test_seconds_are_shown_and_not_compared_across_machines(found):
         )
         for place, run in enumerate(disjoint)
     ]
-    (setting,) = grouped(timed)
-    cost = cost_sheet(setting)
+    (comparison,) = group_runs(timed)
+    cost = cost_table(comparison)
     assert cost is not None
-    assert cost.columns[:2] == ("Seconds learning", "Milliseconds per batch")
-    for row, line in zip(setting.rows, cost.lines, strict=True):
+    assert tuple(column.text for column in cost.columns[:2]) == (
+        "Seconds learning",
+        "Milliseconds per batch",
+    )
+    for row, line in zip(comparison.rows, cost.rows, strict=True):
         seconds = np.mean([run.seconds for run in row.runs.values()])
         assert line.cells[0].value == pytest.approx(seconds)
         assert line.cells[1].value == pytest.approx(1000 * seconds / 20)  # batches
     assert "on 2 kinds of machine and do not compare" in cost.caption
-    page = report_page([setting], about_of([setting]))
+    page = report_page([comparison], details_of([comparison]))
     assert "Accuracy against time" in page
     assert "Accuracy against memory" not in page  # only one of them has one
     same = [replace(run, environment={"processor": "P"}) for run in timed]
-    cost = cost_sheet(grouped(same)[0])
+    cost = cost_table(group_runs(same)[0])
     assert cost is not None
     assert "compare" not in cost.caption
 
@@ -274,17 +271,17 @@ def test_what_costs_nothing_is_named(found):
     disjoint = [run for run in found if run.path.parent.name in ("deepccg", "er", "sgd")]
     larger = {"memory": {"bytes": {"examples": 10**6}}}
     runs = [replace(r, audit=larger) if r.path.parent.name == "er" else r for r in disjoint]
-    settings = grouped(runs)
-    page = report_page(settings, about_of(settings))
-    assert page.count("Accuracy against memory") == 1
+    comparisons = group_runs(runs)
+    page = report_page(comparisons, details_of(comparisons))
+    assert page.count("<h4>Accuracy against memory</h4>") == 1
     assert "Not shown, at no cost: SGD." in page
 
 
 def test_every_figure_is_exported(found, tmp_path):
-    settings = grouped(found)[:1]
+    comparisons = group_runs(found)[:1]
     images = np.arange(3 * 64, dtype=np.uint8).reshape(3, 1, 8, 8)
     stored = Stored(images, np.array([1, 0, 1]), (1, 0, 2), tuple("abc"))
-    written = export_report(settings, about_of(settings, stored), tmp_path)
+    written = export_report(comparisons, details_of(comparisons, stored), tmp_path)
     assert sorted(written) == sorted(tmp_path.iterdir())
     kinds = {
         suffix: [p for p in written if p.suffix == suffix]
@@ -292,32 +289,38 @@ def test_every_figure_is_exported(found, tmp_path):
     }
     assert len(kinds[".md"]) == len(kinds[".tex"]) == len(kinds[".csv"]) == 3
     assert [p.stem for p in kinds[".png"]] == [p.stem for p in kinds[".pdf"]]
-    names = {p.stem.removeprefix(settings[0].key) for p in kinds[".png"]}
-    memories = {f"-memory-{row.key}" for row in settings[0].rows}
+    names = {p.stem.removeprefix(comparisons[0].key) for p in kinds[".png"]}
+    memories = {f"-memory-{row.key}" for row in comparisons[0].rows}
     costs = {"-cost-passes", "-cost-seconds"}  # and bytes, of which those that store have the same
-    others = {"-final", "-stream", "-accuracy", "-forgetting", "-tasks", "-shift"}
+    others = {"-final", "-stream", "-accuracy", "-forgetting", "-tasks", "-shift", "-misalignment"}
     assert names == others | costs | memories
     for path in kinds[".png"]:
         with Image.open(path) as picture:
             picture.verify()
     assert all(path.read_bytes().startswith(b"%PDF-") for path in kinds[".pdf"])
-    table = (tmp_path / f"{settings[0].key}-results.md").read_text(encoding="utf-8")
+    table = (tmp_path / f"{comparisons[0].key}-results.md").read_text(encoding="utf-8")
     assert "| DeepCCG |" in table
 
 
-def test_a_memory_is_drawn_class_by_class(tmp_path):
+def test_a_memory_is_drawn_class_by_class():
     """30 classes stand in two blocks; a pixel of the picture is a pixel of an image."""
     labels = np.array([*range(30), 29])  # two of the class that came first
     images = np.repeat(labels.astype(np.uint8), 64).reshape(31, 1, 8, 8)
     classes = tuple(range(29, -1, -1))
     stored = Stored(images, labels, classes, ())
-    figure = plot_memory(stored, tmp_path / "memory.png", title="Memory", per_class=3)
+    figure = draw(memory_images(stored, "Memory", per_class=3))
     shown = [axes.images[0].get_array() for axes in figure.axes]
     assert [picture.shape for picture in shown] == [(15 * 9, 2 * 8, 3)] * 2
     assert (shown[0][:8, :16] == 29).all()
     assert (shown[1][14 * 9 : 14 * 9 + 8, :8] == 0).all()
     assert (shown[0][8:, 8:] == 255).all()  # one image of each other class, and then paper
     assert figure.axes[1].get_yticklabels()[0].get_text() == "14"
+
+
+@pytest.mark.parametrize(("old", "new"), [("About", "RowDetails"), ("grouped", "group_runs")])
+def test_earlier_names_still_work(old, new):
+    with pytest.warns(DeprecationWarning, match=f"{old} is now {new}"):
+        assert getattr(report, old) is getattr(report, new)
 
 
 def test_importing_the_report_stays_light():

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from deepccg.records import find_runs
-from deepccg.report import About, grouped, read_run, report_page
+from deepccg.report import RowDetails, group_runs, read_run, report_page
 
 NUMBER_FOCUSABLE = """() => {
   const all = [...document.querySelectorAll("a[href], button, summary, pre[tabindex], .scroll")];
@@ -30,14 +30,16 @@ LEAD = "article:not(.off) table.lead"
 @pytest.fixture(scope="module")
 def page_file(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page of all runs, without what only the command line adds."""
-    settings = grouped(run for each in find_runs([runs]) if (run := read_run(each)))
-    about = {
-        row.key: About(f"deepccg run --method {row.method}", dict.fromkeys(row.runs, "kept"), "no")
-        for setting in settings
-        for row in setting.rows
+    comparisons = group_runs(run for each in find_runs([runs]) if (run := read_run(each)))
+    details = {
+        row.key: RowDetails(
+            f"deepccg run --method {row.method}", dict.fromkeys(row.runs, "kept"), "no"
+        )
+        for comparison in comparisons
+        for row in comparison.rows
     }
     path = tmp_path_factory.mktemp("page") / "report.html"
-    path.write_text(report_page(settings, about, title="Digits"), encoding="utf-8")
+    path.write_text(report_page(comparisons, details, title="Digits"), encoding="utf-8")
     return path
 
 
@@ -141,10 +143,10 @@ def test_everything_is_reached_by_keyboard(page_file, open_page):
     assert chip.get_attribute("aria-pressed") == "true"
     page.keyboard.press("Enter")
     assert chip.get_attribute("aria-pressed") == "false"
-    fold = page.locator("details.made summary").first
+    fold = page.locator("details.provenance summary").first
     fold.focus()
     page.keyboard.press("Enter")
-    assert page.locator("details.made").first.get_attribute("open") is not None
+    assert page.locator("details.provenance").first.get_attribute("open") is not None
     regions = page.locator(".scroll").all()
     assert regions
     assert all(
@@ -198,7 +200,7 @@ def test_both_colour_schemes_can_be_read(page_file, open_page, scheme):
 
 def test_the_command_is_copied(page_file, open_page):
     tab = open_page(page_file, permissions=["clipboard-read", "clipboard-write"])
-    made = tab.page.locator("details.made").first
+    made = tab.page.locator("details.provenance").first
     made.locator("summary").click()
     made.get_by_role("button", name="Copy").click()
     made.locator(".copy:text-is('Copied')").wait_for()

@@ -75,9 +75,8 @@ def reproduce(
     **Example:** `deepccg reproduce table1 --quick`, then
     `deepccg reproduce table1 --dataset cifar10 --data-dir DATA`
     """
-    from deepccg.cli.paper import figures, sheets_of
     from deepccg.experiment import parse_seeds
-    from deepccg.report import sheet_table
+    from deepccg.report.reproduction import reproduction_figures, reproduction_tables
     from deepccg.reproduce import plan, results, results_csv
 
     asked = plan(
@@ -97,15 +96,15 @@ def reproduce(
         failed = print_failures(outcomes)
         runs, missing = _finished_and_missing(asked, out, reuse or [])
     found = results(asked, runs)
-    sheets = sheets_of(asked, found, runs)
-    for sheet in sheets:
-        Console().print(sheet_table(sheet))
+    tables = reproduction_tables(asked, found, runs)
+    for table in tables:
+        Console().print(table.terminal())
     if not dry_run:
         name = "-".join([experiment, *dict.fromkeys(c.dataset for c in asked.columns)])
         stem = out / (name + "-quick" * quick)
-        texts = {".md": "\n".join(sheet.markdown() for sheet in sheets)}
+        texts = {".md": "\n".join(table.markdown() for table in tables)}
         texts[".csv"] = results_csv(found, asked.reference)
-        written = [*_write(texts, stem), *figures(asked, runs, stem)]
+        written = [*_write(texts, stem), *reproduction_figures(asked, runs, stem)]
         typer.echo(f"Written: {', '.join(map(str, written))}", err=True)
     if missing:
         options: dict[str, object] = {

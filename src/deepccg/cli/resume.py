@@ -5,13 +5,13 @@ import warnings
 from collections.abc import Iterable, Mapping
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
 from deepccg.cli.options import CHECKPOINT_HELP, TRACK_HELP, check_data_dir, names
 from deepccg.cli.progress import run_with_progress
-from deepccg.cli.results import print_recorded, print_results, title
+from deepccg.cli.results import print_recorded, print_results
 
 if TYPE_CHECKING:
     from deepccg.core import Learner
@@ -108,9 +108,10 @@ def _resume_one(
 
 def _tables(results: "Iterable[RunResult]") -> "Iterable[list[list[RunResult]]]":
     """Runs of the same title and scoring share a table, those that differ in their seed a row."""
+    from deepccg.report.run_results import table_title
 
     def table(result: "RunResult") -> tuple[str, str]:
-        return title(result.config), result.config.evaluation.model_dump_json()
+        return table_title(result.config), result.config.evaluation.model_dump_json()
 
     def row(result: "RunResult") -> str:
         return result.config.name()
@@ -132,33 +133,10 @@ def _ask_for_classes(waiting: "list[ClassNeeded]") -> NoReturn:
 
 def _print_read_back(runs: "list[tuple[RunConfig, RunDirectory]]", as_json: bool) -> None:
     """Finished runs from their records alone: what their learners hold cannot be told."""
+    from deepccg.report.run_results import recorded_json
+
     if not as_json:
         print_recorded(runs)
         return
     for _, seeds in groupby(runs, key=lambda run: (run[1].path.parent, run[0].name())):
-        typer.echo(json.dumps(_summary(list(seeds)), indent=2, allow_nan=False))
-
-
-def _summary(runs: "list[tuple[RunConfig, RunDirectory]]") -> dict[str, Any]:
-    """As of runs that are loaded; these differ in their seed."""
-    from deepccg.records import read_json_object
-    from deepccg.report import result_row, summary_json
-
-    config = runs[0][0]
-    by_seed = {each.seed: run for each, run in runs}
-    scores = {seed: run.evaluations() for seed, run in by_seed.items()}
-    final = scores[config.seed][-1]
-    held_out = config.evaluation.validation is not None
-    summary = summary_json(
-        [result_row(config.method.name, scores)],
-        images=final.images,
-        of_images=final.of_images,
-        source="held-out training images" if held_out else "test images",
-    )
-    summary["results"][0] |= {
-        "config": config.model_dump(mode="json", exclude={"seed"}),
-        "held": None,
-        "audits": {str(seed): read_json_object(run.audit_path) for seed, run in by_seed.items()},
-        "directories": {str(seed): str(run.path) for seed, run in by_seed.items()},
-    }
-    return summary
+        typer.echo(json.dumps(recorded_json(list(seeds)), indent=2, allow_nan=False))

@@ -92,7 +92,8 @@ def stream(
     import numpy as np
 
     from deepccg.core import InputError
-    from deepccg.report import StreamTask, plot_stream, stream_table
+    from deepccg.report import StreamTask, stream_table
+    from deepccg.report.figures import save, stream_from_counts
     from deepccg.streams import build_stream, default_classes_per_task, load_dataset
 
     loaded = load_dataset(dataset, data_dir=data_dir)
@@ -122,11 +123,11 @@ def stream(
     starts = np.cumsum([task.examples for task in tasks])[:-1].tolist()
     title = f"{loaded.name}, {stream}, seed {seed}"
     try:
-        plot_stream(presence, names, png, boundaries=starts, title=title)
+        save(stream_from_counts(presence, names, starts), png, title=title)
     except OSError as error:
         raise InputError(f"cannot write {png}: {error.strerror}") from None
     console = Console()
-    console.print(stream_table(tasks, title=title))
+    console.print(stream_table(tasks, title=title).terminal())
     console.print(f"Drawn in {png}", highlight=False)
 
 

@@ -1,4 +1,4 @@
-"""The demo: a page that plays a small run in two dimensions."""
+"""The demo page: it plays a small run in two dimensions."""
 
 import base64
 from collections.abc import Sequence
@@ -8,15 +8,13 @@ import numpy as np
 import numpy.typing as npt
 from markupsafe import Markup
 
-from deepccg.report.charts import frame
+from deepccg.report.figures import SeriesStyle, svg
+from deepccg.report.figures import description as fig
 from deepccg.report.page import render
-from deepccg.report.palette import Look
-from deepccg.report.svg import Drawing, Scale
 
 Floats = npt.NDArray[np.float32]
 
 _LEVELS = 65535  # of a position, from one edge of the plane to the other
-_HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 190, 34, 10, 24, 38
 _LATER = 6  # batches after which a task's second sentence comes
 
 
@@ -29,7 +27,7 @@ class Panel:
         about: One sentence on its classifier.
         positions: Embeddings of the images shown, ``[T, N, 2]``, within ``reach`` of 0.
         surfaces: ``k, l_x, l_y, a`` of each class, ``[T, C, 4]``: its score at z is
-            ``k + l . z - a |z|^2``; NaN before it has come.
+            ``k + l . z - a |z|^2``; NaN before it has arrived.
         accuracy: ``[T]``, as fractions.
     """
 
@@ -49,17 +47,17 @@ def demo_page(
     reach: float,
     command: str,
 ) -> str:
-    """The page, complete: no other file is needed, nothing is fetched.
+    """Return the page, complete: no other file is needed, nothing is fetched.
 
     Args:
         panels: Two learners of the same stream.
-        labels: Of the images shown, as places in ``class_names``, ``[N]``.
+        labels: Of the images shown, as indices into ``class_names``, ``[N]``.
         class_names: In order of arrival.
         tasks: The task of each batch, ``[T]``.
         reach: How far the plane goes from 0.
-        command: What makes this page.
+        command: That makes this page.
     """
-    film = {
+    run = {
         "reach": reach,
         "classes": list(class_names),
         "labels": labels.tolist(),
@@ -79,7 +77,7 @@ def demo_page(
         title="Representation shift, batch by batch",
         panels=panels,
         charts={"wide": _chart(panels, tasks, 760), "narrow": _chart(panels, tasks, 340)},
-        film=film,
+        run=run,
         batches=len(tasks),
         class_names=class_names,
         command=command,
@@ -87,7 +85,7 @@ def demo_page(
 
 
 def packed_positions(positions: Floats, reach: float) -> str:
-    """Places in the plane as 16-bit numbers, base64."""
+    """Encode positions in the plane as 16-bit numbers, base64."""
     share = (np.clip(positions, -reach, reach) + reach) / (2 * reach)
     return _base64(np.rint(share * _LEVELS).astype("<u2"))
 
@@ -99,52 +97,55 @@ def _base64(values: npt.NDArray[np.generic]) -> str:
 def _story(
     panels: Sequence[Panel], names: Sequence[str], tasks: npt.NDArray[np.int64]
 ) -> list[dict[str, object]]:
-    """What to look at, from which batch on."""
+    """Return sentences on what to look at, each with the batch it comes with."""
     starts = [int(np.flatnonzero(tasks == task)[0]) for task in range(int(tasks.max()) + 1)]
     per_task = len(names) // len(starts)
-    told: list[tuple[int, str]] = []
+    story: list[dict[str, object]] = []
     for task, start in enumerate(starts):
         new = " and ".join(names[task * per_task : (task + 1) * per_task])
         if task == 0:
-            told.append(
-                (start, f"The first two digits arrive: {new}. Both networks pull them apart.")
-            )
+            text = f"The first two digits arrive: {new}. Both networks pull them apart."
+            story.append({"from": start, "text": text})
             continue
-        told.append(
-            (
-                start,
-                f"Two new digits arrive: {new}. Each step that makes room for them moves the "
-                f"points of the old digits, too: representation shift.",
-            )
+        text = (
+            f"Two new digits arrive: {new}. Each step that makes room for them moves the points of "
+            f"the old digits, too: representation shift."
         )
-        told.append(
-            (
-                start + _LATER,
-                f"{panels[0].name} computes its Gaussians anew from the memory after every step: "
-                f"they are where the points are now. The softmax head of {panels[1].name} was "
-                f"fitted to where points used to be, and follows by small steps only.",
-            )
+        story.append({"from": start, "text": text})
+        text = (
+            f"{panels[0].name} recomputes its Gaussians from the memory after every step: they are "
+            f"where the points are now. The softmax head of {panels[1].name} was fitted to where "
+            f"points used to be, and follows by small steps only."
         )
+        story.append({"from": start + _LATER, "text": text})
     ends = " and ".join(f"{100 * panel.accuracy[-1]:.0f} % with {panel.name}" for panel in panels)
-    told.append((len(tasks) - 1, f"The end of the stream: {ends} of the test images are right."))
-    return [{"from": start, "text": text} for start, text in told]
+    text = f"The end of the stream: {ends} of the test images are right."
+    return [*story, {"from": len(tasks) - 1, "text": text}]
 
 
 def _chart(panels: Sequence[Panel], tasks: npt.NDArray[np.int64], width: int) -> Markup:
-    """Accuracy over time, with a line that the script moves."""
-    ends = ", ".join(f"{panel.name} ends at {100 * panel.accuracy[-1]:.0f} %" for panel in panels)
-    drawing = Drawing(width, _HEIGHT, "Accuracy over time", ends)
-    x = Scale(1, len(tasks), _LEFT, width - _RIGHT)
-    y = Scale(0, 100, _HEIGHT - _BOTTOM, _TOP)
-    frame(drawing, x, y, "batches", "%")
-    for start in np.flatnonzero(np.diff(tasks)) + 2:
-        drawing.line(x(float(start)), y.first, x(float(start)), y.last, "border")
-    for place, panel in enumerate(panels):
-        with drawing.group(class_=f"series s{place}"):
-            points = [(x(t), y(100 * float(v))) for t, v in enumerate(panel.accuracy, start=1)]
-            drawing.polyline(points, Look(place, place))
-    drawing.add(
-        "line", class_="now", x1=x.first, x2=x.first, y1=y.first, y2=y.last,
-        data_first=x.first, data_last=x.last,
-    )  # fmt: skip
-    return drawing.markup()
+    """Draw accuracy over time, with a line that the script moves."""
+    ends = [f"{panel.name} ends at {100 * panel.accuracy[-1]:.0f} %" for panel in panels]
+    starts = np.flatnonzero(np.diff(tasks)) + 2  # batches count from 1
+    boundaries = [fig.Rule(float(start), kind="boundary") for start in starts]
+    curves = [
+        tuple((float(t), 100 * float(v)) for t, v in enumerate(panel.accuracy, start=1))
+        for panel in panels
+    ]
+    return svg(
+        fig.Panel(
+            "Accuracy over time",
+            fig.axis_between("batches", 1, len(tasks)),
+            fig.rounded_axis("accuracy, %", [0, 100]),
+            tuple(
+                fig.Series(panel.name, SeriesStyle(k, k), line=curve)
+                for k, (panel, curve) in enumerate(zip(panels, curves, strict=True))
+            ),
+            alt=", ".join(ends),
+            rules=(*boundaries, fig.Rule(1, kind="now")),
+            width=width,
+            height=128,
+            left=34,
+            right=10,
+        )
+    )

@@ -32,6 +32,7 @@ from deepccg.records.metrics import (
     forgetting,
     summary,
 )
+from deepccg.records.naming import METHOD_ENTRIES, MethodEntry
 from deepccg.records.paper import PAPER_NAMES, PaperTable, paper_cell, paper_tables, paper_value
 from deepccg.records.run import RecordedRun, precedence
 from deepccg.records.schema import (
@@ -51,12 +52,14 @@ from deepccg.records.timing import Timing, read_timings, timings_text
 from deepccg.records.validation import RecordError
 
 __all__ = [
+    "METHOD_ENTRIES",
     "PAPER_NAMES",
     "ClassScore",
     "Estimate",
     "Evaluation",
     "Interval",
     "Line",
+    "MethodEntry",
     "Mode",
     "PaperTable",
     "Record",

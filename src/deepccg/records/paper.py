@@ -10,28 +10,13 @@ from importlib.resources import files
 from typing import Any, Literal, TypeAlias
 
 from deepccg.records.metrics import Estimate
+from deepccg.records.naming import METHOD_ENTRIES
 
 PaperTable: TypeAlias = Literal["table1", "ablation", "memory-size"]
 
 PAPER_RUNS = 3
-# What the paper calls each method, in the order of its tables.
-PAPER_NAMES = {
-    "ewc": "EWC",
-    "packnet": "PackNet",
-    "er": "ER-reservoir",
-    "agem": "A-GEM",
-    "entropy-ss": "EntropySS",
-    "gss": "GSS",
-    "er-ace": "ER-ACE",
-    "derpp": "DER++",
-    "esmer": "ESMER",
-    "icarl": "iCaRL",
-    "deepccg": "DeepCCG",
-    "deepccg-reservoir": "DeepCCG-reservoir",
-    "deepccg-standard-head": "DeepCCG-standardHead",
-    "sgd": "SGD",
-    "multi-task": "Multi-Task",
-}
+# What the paper calls each method.
+PAPER_NAMES = {name: entry.paper for name, entry in METHOD_ENTRIES.items() if entry.paper}
 _DATASETS = {"mini-imagenet": "miniimagenet"}  # ours to the file's
 _MEMORY_SIZE = "memory_size_cifar100_shifting_window_task_incremental"
 

@@ -1,66 +1,51 @@
-"""Tables and pictures of what was measured; built on records alone."""
+"""Tables, figures and pages of what was measured.
 
-from deepccg.report.about import About
-from deepccg.report.accuracy_plot import accuracy_over_time, plot_accuracy_over_time
-from deepccg.report.comparison_plot import plot_comparison
+What stands here needs records alone, no torch. Three modules need ``experiment`` and are imported
+by name: ``assemble`` (run directories to the report), ``run_results`` (what the command line prints
+after runs) and ``reproduction`` (the paper's experiments).
+"""
+
+import warnings
+
+from deepccg.report.comparisons import Row, group_runs
+from deepccg.report.details import RowDetails
 from deepccg.report.export import export_report
+from deepccg.report.figures import series_styles
+from deepccg.report.formatting import difference_text, percent
 from deepccg.report.gallery import Stored
-from deepccg.report.grouping import grouped
-from deepccg.report.names import dataset_name, method_name, seeds_text, stream_name
+from deepccg.report.names import method_name, seeds_text
 from deepccg.report.page import report_page
-from deepccg.report.paired_sheet import PairedRow, difference_text, paired_sheet, sheet_table
-from deepccg.report.palette import looks
 from deepccg.report.runs import Run, read_run
-from deepccg.report.settings import Row, Setting
-from deepccg.report.sheet import Sheet
-from deepccg.report.shift_chart import shift_sheet, slope_text
-from deepccg.report.shift_plot import plot_shift
-from deepccg.report.stream_plot import plot_stream
-from deepccg.report.stream_table import StreamTask, stream_table
-from deepccg.report.tables import (
-    ResultRow,
-    caption,
-    percent,
-    result_markdown,
-    result_row,
-    result_table,
-    summary_json,
-)
+from deepccg.report.table import Table
+from deepccg.report.tables import StreamTask, shift_table, stream_table
 
 __all__ = [
-    "About",
-    "PairedRow",
-    "ResultRow",
     "Row",
+    "RowDetails",
     "Run",
-    "Setting",
-    "Sheet",
     "Stored",
     "StreamTask",
-    "accuracy_over_time",
-    "caption",
-    "dataset_name",
+    "Table",
     "difference_text",
     "export_report",
-    "grouped",
-    "looks",
+    "group_runs",
     "method_name",
-    "paired_sheet",
     "percent",
-    "plot_accuracy_over_time",
-    "plot_comparison",
-    "plot_shift",
-    "plot_stream",
     "read_run",
     "report_page",
-    "result_markdown",
-    "result_row",
-    "result_table",
     "seeds_text",
-    "sheet_table",
-    "shift_sheet",
-    "slope_text",
-    "stream_name",
+    "series_styles",
+    "shift_table",
     "stream_table",
-    "summary_json",
 ]
+
+_RENAMED = {"About": "RowDetails", "grouped": "group_runs"}
+
+
+def __getattr__(name: str) -> object:
+    """Return what a deprecated name stands for now, with a warning."""
+    if name not in _RENAMED:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    new = _RENAMED[name]
+    warnings.warn(f"deepccg.report.{name} is now {new}", DeprecationWarning, stacklevel=2)
+    return globals()[new]

@@ -1,11 +1,11 @@
-"""What methods spend: passes of the network, memory, time; and accuracy against each of these."""
+"""What methods spend: network passes, memory and time; and accuracy against each of these."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from deepccg.records import Estimate
+from deepccg.report.comparisons import Row
 from deepccg.report.runs import Run, cost, held_bytes
-from deepccg.report.settings import Row
 
 Point = tuple[Row, Estimate, Estimate]
 
@@ -18,7 +18,7 @@ class Cost:
         name: In the names of files.
         title: What accuracy is drawn against.
         axis: The same, with its unit.
-        of: A row's, over its seeds; ``None`` if some run does not tell.
+        of: Computes it for a row, over its seeds; ``None`` if some run has no record of it.
     """
 
     name: str
@@ -28,7 +28,7 @@ class Cost:
 
 
 def network_passes(row: Row, *directions: str) -> Estimate | None:
-    """Images through the network while learning, per example learned; by default both ways."""
+    """Return images passed through the network per example learned; by default both ways."""
     ways = directions or ("forward", "backward")
 
     def of(run: Run) -> float | None:
@@ -41,17 +41,17 @@ def network_passes(row: Row, *directions: str) -> Estimate | None:
 
 
 def stored_bytes(row: Row) -> Estimate | None:
-    """What is kept besides the network in use."""
+    """Return what is kept in addition to the network in use, in bytes."""
     return row.mean_of(map(held_bytes, row.runs.values()))
 
 
 def seconds_learning(row: Row) -> Estimate | None:
-    """Wall time of a whole run, without scoring."""
+    """Return the wall time of a whole run, without scoring."""
     return row.mean_of(run.seconds for run in row.runs.values())
 
 
 def milliseconds_per_batch(row: Row) -> Estimate | None:
-    """The same, of one step."""
+    """Return the wall time of one step, without scoring."""
 
     def of(run: Run) -> float | None:
         return None if run.seconds is None else 1000 * run.seconds / run.evaluations[-1].step
@@ -67,7 +67,7 @@ COSTS = (
 
 
 def accuracy_against(rows: Iterable[Row], kind: Cost, metric: str) -> list[Point]:
-    """Each row's cost and accuracy; none if all rows cost the same.
+    """Return each row's cost and accuracy; nothing if all rows cost the same.
 
     A row that costs nothing has no place on a logarithmic axis.
     """
@@ -80,11 +80,11 @@ def accuracy_against(rows: Iterable[Row], kind: Cost, metric: str) -> list[Point
 
 
 def free_of(rows: Iterable[Row], kind: Cost) -> list[Row]:
-    """The rows that cost nothing."""
+    """Return the rows that cost nothing."""
     return [row for row in rows if (spent := kind.of(row)) and spent.mean == 0]
 
 
 def processors(rows: Sequence[Row]) -> set[str]:
-    """Where the times of these rows were taken, as far as that is known."""
+    """Return the processors on which these rows were timed, as far as they are known."""
     runs = [run for row in rows for run in row.runs.values() if run.seconds is not None]
     return {str((run.environment or {}).get("processor") or "unknown") for run in runs}

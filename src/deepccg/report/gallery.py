@@ -1,4 +1,4 @@
-"""What a memory holds at the end, class by class, as pictures within the page."""
+"""The images stored in a memory, class by class, as pictures within the page."""
 
 import base64
 import io
@@ -29,7 +29,7 @@ class Stored:
     names: tuple[str, ...]
 
     def name(self, label: int) -> str:
-        """What a class is called."""
+        """Return the name of a class."""
         return self.names[label] if 0 <= label < len(self.names) else str(label)
 
 
@@ -55,7 +55,7 @@ class ClassStrip:
 
 
 def strips(stored: Stored, per_class: int) -> list[ClassStrip]:
-    """One picture for each class, of at most ``per_class`` images."""
+    """Return one picture for each class, of at most ``per_class`` images."""
     found = []
     for label in stored.classes:
         own = stored.images[stored.labels == label]
@@ -74,7 +74,7 @@ def strips(stored: Stored, per_class: int) -> list[ClassStrip]:
 
 
 def fair_share(memories: Sequence[Stored], most: int, pixels: int) -> int:
-    """How many images of each class every memory may show, for a page of bounded size."""
+    """Return how many images of each class a memory may show, for a page of bounded size."""
     needed = sum(
         len(m.classes) * min(_LARGEST_SIDE, max(m.images.shape[2:])) ** 2 for m in memories
     )
@@ -82,7 +82,7 @@ def fair_share(memories: Sequence[Stored], most: int, pixels: int) -> int:
 
 
 def side_by_side(images: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-    """``[N, C, H, W]`` to one picture ``[H, N W, 3]``, each image at most so large.
+    """Join images ``[N, C, H, W]`` to a picture ``[H, N W, 3]``, large ones made smaller.
 
     >>> side_by_side(np.zeros((3, 1, 8, 8), np.uint8)).shape
     (8, 24, 3)
@@ -95,7 +95,7 @@ def side_by_side(images: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
 
 
 def _data_uri(picture: npt.NDArray[np.uint8]) -> str:
-    """As PNG or JPEG, whichever is smaller."""
+    """Return a picture as PNG or JPEG, whichever is smaller."""
     from PIL import Image
 
     grey = bool((picture == picture[..., :1]).all())

@@ -1,28 +1,12 @@
-"""What readers call things that have short names on the command line."""
+"""Readable names of methods, data sets, streams and seeds."""
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
-METHODS: Mapping[str, str] = {
-    "deepccg": "DeepCCG",
-    "deepccg-reservoir": "DeepCCG-reservoir",
-    "deepccg-standard-head": "DeepCCG-standardHead",
-    "er": "ER",
-    "er-ace": "ER-ACE",
-    "derpp": "DER++",
-    "esmer": "ESMER",
-    "icarl": "iCaRL",
-    "agem": "A-GEM",
-    "gss": "GSS",
-    "entropy-ss": "EntropySS (reconstruction)",  # docs/papers.md: to be quoted as such
-    "ewc": "EWC",
-    "packnet": "PackNet",
-    "protocl": "ProtoCL",
-    "infogs": "InfoGS",
-    "sgd": "SGD",
-    "multi-task": "Multi-Task",
-}
+from deepccg.records import METHOD_ENTRIES
+
 DATASETS: Mapping[str, str] = {
     "digits": "Digits",
     "cifar10": "CIFAR-10",
@@ -32,26 +16,37 @@ DATASETS: Mapping[str, str] = {
 
 
 def method_name(method: str) -> str:
-    """``er-ace`` is ER-ACE; a class of the user's own is itself, without its module.
+    """Return what readers call a method; for a user's class its name, without the module.
 
     >>> method_name("er-ace"), method_name("my.module:Nearest")
     ('ER-ACE', 'Nearest')
     """
-    return METHODS.get(method) or method.rpartition(":")[2] or method
+    if method in METHOD_ENTRIES:
+        return METHOD_ENTRIES[method].title
+    return method.rpartition(":")[2] or method
 
 
 def dataset_name(dataset: str) -> str:
-    """``cifar10`` is CIFAR-10; a folder or a name of the hub is itself."""
+    """Return what readers call a data set: CIFAR-10 for ``cifar10``; others are unchanged."""
     return DATASETS.get(dataset, dataset)
 
 
 def stream_name(stream: str) -> str:
-    """``shifting-window`` without its hyphen."""
+    """Return what readers call a stream: ``shifting-window`` without its hyphen."""
     return stream.replace("-", " ")
 
 
+def comparison_title(dataset: str, stream: str, scenario: str) -> str:
+    """Return the heading of what was run.
+
+    >>> comparison_title("cifar10", "shifting-window", "task")
+    'CIFAR-10, shifting window, task-incremental'
+    """
+    return f"{dataset_name(dataset)}, {stream_name(stream)}, {scenario}-incremental"
+
+
 def slug(text: str) -> str:
-    """For links and files: letters, digits and single hyphens.
+    """Reduce text to letters, digits and single hyphens, for links and files.
 
     >>> slug("a.b:C <script>")
     'a-b-c-script'
@@ -61,13 +56,13 @@ def slug(text: str) -> str:
 
 
 def digest(value: object) -> str:
-    """A short hash of plain values."""
+    """Return a short hash of plain values."""
     text = json.dumps(value, sort_keys=True, default=str)
     return hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
 
 
 def seeds_text(seeds: Iterable[int]) -> str:
-    """As ``--seeds`` takes them.
+    """Write seeds as ``--seeds`` takes them.
 
     >>> seeds_text([0, 1, 2, 5]), seeds_text([3])
     ('0-2,5', '3')
@@ -79,3 +74,20 @@ def seeds_text(seeds: Iterable[int]) -> str:
         else:
             runs.append([seed])
     return ",".join(f"{run[0]}" if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+
+
+def differing_fields(
+    names: Sequence[str], fields: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """Return, for each item, its fields in which items of the same name differ.
+
+    >>> differing_fields(["er", "er", "sgd"], [{"lr": 1, "seed": 0}, {"lr": 2, "seed": 0}, {}])
+    [{'lr': 1}, {'lr': 2}, {}]
+    """
+    found = []
+    for name, own in zip(names, fields, strict=True):
+        same = [other for label, other in zip(names, fields, strict=True) if label == name]
+        keys = dict.fromkeys(key for other in same for key in other)
+        differing = [k for k in keys if len({repr(other.get(k)) for other in same}) > 1]
+        found.append({key: own.get(key) for key in differing})
+    return found

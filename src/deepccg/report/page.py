@@ -3,21 +3,28 @@
 import base64
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
-from deepccg.report.about import About
-from deepccg.report.chapter import chapter
-from deepccg.report.gallery import Stored, fair_share
-from deepccg.report.heat_map import heat_scale
+from deepccg.report.comparisons import Comparison, Row
+from deepccg.report.details import RowDetails, provenance
+from deepccg.report.figures import (
+    DARK,
+    LIGHT,
+    PageFigure,
+    SeriesStyle,
+    colour_scale,
+    comparison_figures,
+    page_figures,
+    series_styles,
+    svg,
+    swatch,
+)
+from deepccg.report.gallery import Stored, fair_share, strips
 from deepccg.report.names import dataset_name, method_name, stream_name
-from deepccg.report.palette import DARK, LIGHT, Look, looks
-from deepccg.report.settings import Setting
-from deepccg.report.sheets import overview_sheet
-from deepccg.report.svg import Drawing
+from deepccg.report.tables import cost_table, overview_table, results_table, shift_table
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -25,35 +32,26 @@ if TYPE_CHECKING:
 _MOST_PIXELS = 2_500_000  # of all memories on the page: about two megabytes
 
 
-@dataclass(frozen=True)
-class Choice:
-    """A value that a reader can filter by; methods have a colour."""
-
-    value: str
-    name: str
-    slot: int | None = None
-
-
 def report_page(
-    settings: Sequence[Setting],
-    about: Mapping[str, About],
+    comparisons: Sequence[Comparison],
+    details: Mapping[str, RowDetails],
     *,
     title: str = "deepccg report",
     left_out: Sequence[str] = (),
     images_per_class: int = 10,
 ) -> str:
-    """The page, complete: no other file is needed, nothing is fetched.
+    """Return the page, complete: no other file is needed, nothing is fetched.
 
     Args:
-        settings: What ``grouped`` made of the runs; at least one.
-        about: By the key of a row: what its directories do not say.
+        comparisons: From ``group_runs``; at least one.
+        details: Of each row, by its key.
         title: The heading.
         left_out: Directories that are not shown, each with the reason.
-        images_per_class: That a memory's gallery shows at most; 0 for no galleries.
+        images_per_class: How many images of a class a gallery shows at most; 0 for no galleries.
     """
-    rows = [row for setting in settings for row in setting.rows]
-    look_of = looks((row.label, row.method) for row in rows)
-    memories = [about[row.key].stored for row in rows]
+    rows = [row for comparison in comparisons for row in comparison.rows]
+    styles = series_styles((row.label, row.method) for row in rows)
+    memories = [details[row.key].stored for row in rows]
     shown = fair_share(
         [stored for stored in memories if isinstance(stored, Stored)],
         images_per_class,
@@ -63,20 +61,71 @@ def report_page(
     return render(
         "report",
         title=title,
-        chapters=[chapter(setting, about, look_of, per_class) for setting in settings],
-        overview=overview_sheet(settings) if len(settings) > 1 else None,
-        settings=settings,
-        facets=_facets(settings, look_of),
-        looks=look_of,
-        swatches={label: swatch(look) for label, look in look_of.items()},
+        sections=[section(each, details, styles, per_class) for each in comparisons],
+        overview=overview_table(comparisons) if len(comparisons) > 1 else None,
+        facets=_facets(comparisons, styles),
+        slots={label: style.slot for label, style in styles.items()},
+        swatches={label: swatch(style) for label, style in styles.items()},
         runs=sum(len(row.runs) for row in rows),
         left_out=left_out,
-        heat_scale=heat_scale(),
+        heat_scale=svg(colour_scale()),
     )
 
 
+def section(
+    comparison: Comparison,
+    details: Mapping[str, RowDetails],
+    styles: Mapping[str, SeriesStyle],
+    images_per_class: int,
+) -> dict[str, object]:
+    """Return what the page shows of one comparison, by the names of the template.
+
+    Args:
+        comparison: What is shown.
+        details: Of each row, by its key.
+        styles: Of each row, by its label.
+        images_per_class: How many a gallery shows; 0 for no galleries.
+    """
+    rows = comparison.rows
+    figures = comparison_figures(comparison, details, styles)
+
+    def drawn(*names: str) -> list[PageFigure]:
+        return [each for name in names if name in figures for each in page_figures(figures[name])]
+
+    by_label = {row.label: row for row in rows}
+    heat_maps = figures["tasks"].panels if "tasks" in figures else ()
+    return {
+        "comparison": comparison,
+        "results": results_table(comparison),
+        "costs": cost_table(comparison),
+        "figures": drawn("accuracy", "stream", "final", "forgetting"),
+        "cost_figures": drawn(*(name for name in figures if name.startswith("cost-"))),
+        "shifts": shift_table(rows),
+        "shift_figures": drawn("shift", "misalignment"),
+        "heat_maps": [(by_label[panel.title], svg(panel)) for panel in heat_maps],
+        "galleries": [
+            (row, strips(stored, images_per_class))
+            for row in rows
+            if images_per_class and isinstance(stored := details[row.key].stored, Stored)
+        ],
+        "without_gallery": _without_gallery(rows, details) if images_per_class else {},
+        "provenance": [provenance(row, details[row.key]) for row in rows],
+    }
+
+
+def _without_gallery(
+    rows: Sequence[Row], details: Mapping[str, RowDetails]
+) -> dict[str, list[str]]:
+    """Return the labels of rows without a gallery, by the reason."""
+    found: dict[str, list[str]] = {}
+    for row in rows:
+        if isinstance(reason := details[row.key].stored, str):
+            found.setdefault(reason, []).append(row.label)
+    return found
+
+
 def render(name: str, **values: object) -> str:
-    """A page from its template, style sheet and script, all of this package."""
+    """Return a page from its template, style sheet and script, all of this package."""
     style = _read("common.css") + _read(f"{name}.css")
     script = _read("common.js") + _read(f"{name}.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -94,27 +143,20 @@ def render(name: str, **values: object) -> str:
     )
 
 
-def swatch(look: Look) -> Markup:
-    """A row's line and marker, for a legend."""
-    drawing = Drawing(28, 12, "colour")
-    with drawing.group(class_=f"series s{look.slot}"):
-        drawing.polyline([(1, 6), (27, 6)], look)
-        drawing.marker(14, 6, look)
-    return drawing.markup()
-
-
-def _facets(settings: Sequence[Setting], look_of: Mapping[str, Look]) -> dict[str, list[Choice]]:
-    """What there is to choose from; a facet with one value is no choice."""
-    methods = {row.method: row.label for setting in settings for row in reversed(setting.rows)}
-    found = {
-        "method": [
-            Choice(m, method_name(m), look_of[methods[m]].slot)
-            for m in dict.fromkeys(row.method for s in settings for row in s.rows)
+def _facets(
+    comparisons: Sequence[Comparison], styles: Mapping[str, SeriesStyle]
+) -> dict[str, list[tuple[str, str, int | None]]]:
+    """Return what a reader can filter by, as value, name and colour, if there is a choice."""
+    rows = [row for comparison in comparisons for row in comparison.rows]
+    slots = {row.method: styles[row.label].slot for row in reversed(rows)}  # of the first row
+    found: dict[str, list[tuple[str, str, int | None]]] = {
+        "method": [(m, method_name(m), slots[m]) for m in dict.fromkeys(r.method for r in rows)],
+        "dataset": [
+            (d, dataset_name(d), None) for d in dict.fromkeys(c.dataset for c in comparisons)
         ],
-        "dataset": [Choice(d, dataset_name(d)) for d in dict.fromkeys(s.dataset for s in settings)],
-        "stream": [Choice(s, stream_name(s)) for s in dict.fromkeys(s.stream for s in settings)],
+        "stream": [(s, stream_name(s), None) for s in dict.fromkeys(c.stream for c in comparisons)],
         "scenario": [
-            Choice(s, f"{s}-incremental") for s in dict.fromkeys(s.scenario for s in settings)
+            (s, f"{s}-incremental", None) for s in dict.fromkeys(c.scenario for c in comparisons)
         ],
     }
     return {name: choices for name, choices in found.items() if len(choices) > 1}

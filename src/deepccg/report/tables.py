@@ -1,133 +1,198 @@
-"""Results as a table for the terminal, as Markdown, and as JSON: the same numbers three times."""
+"""The tables of the report and of the command line, each as a ``Table``."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from collections.abc import Sequence
+from typing import NamedTuple
 
-from rich import box
-from rich.table import Table
-from rich.text import Text
+from deepccg.records import Estimate, Shift, ShiftScale, fit_line, shift_points
+from deepccg.report.comparisons import Comparison, Row
+from deepccg.report.costs import (
+    milliseconds_per_batch,
+    network_passes,
+    processors,
+    seconds_learning,
+    stored_bytes,
+)
+from deepccg.report.formatting import DASH, slope_text
+from deepccg.report.runs import cost
+from deepccg.report.table import Cell, Column, Table, TableRow, best_of, percent_cell
 
-from deepccg.records import Estimate, Evaluation, aggregate, summary
-from deepccg.report.rounding import in_percent
-
-DASH = "-"
-# title, metric, whether its best value is set in bold
-_COLUMNS = (
+# heading, metric, whether its best value is set in bold
+_SUMMARY_COLUMNS = (
     ("Task-\nincremental\nacc.", "task_accuracy", True),
-    ("\n\nforgetting", "task_forgetting", False),
+    ("forgetting", "task_forgetting", False),
     ("Class-\nincremental\nacc.", "class_accuracy", True),
-    ("\n\nforgetting", "class_forgetting", False),
+    ("forgetting", "class_forgetting", False),
 )
 
 
-@dataclass(frozen=True)
-class ResultRow:
-    """One line of a result table.
+class StreamTask(NamedTuple):
+    """One task of a stream: the names of its classes and how many examples it has."""
 
-    Args:
-        label: What is compared, usually a method.
-        aggregates: Each metric over the seeds; ``None`` where it is not defined.
-        note: A remark on this line.
-        seeds: Each seed's own metrics, for the JSON.
-    """
-
-    label: str
-    aggregates: Mapping[str, Estimate | None]
-    note: str = ""
-    seeds: Mapping[int, Mapping[str, float | None]] = field(default_factory=dict)
+    classes: tuple[str, ...]
+    examples: int
 
 
-def result_row(label: str, runs: Mapping[int, Sequence[Evaluation]], note: str = "") -> ResultRow:
-    """The line of one method from the evaluations of its runs, by seed."""
-    seeds = {seed: summary(evaluations) for seed, evaluations in runs.items()}
-    return ResultRow(label, aggregate(list(seeds.values())), note, seeds)
+def summary_table(rows: Sequence[Row], title: str) -> Table:
+    """Return accuracy and forgetting of each row, in both scenarios."""
+    cells = []
+    for _, metric, marked in _SUMMARY_COLUMNS:
+        values = [row.metric(metric) for row in rows]
+        best = [marked and is_best for is_best in best_of(values)]
+        cells.append([percent_cell(v, best=b) for v, b in zip(values, best, strict=True)])
+    columns = [Column(heading) for heading, _, _ in _SUMMARY_COLUMNS]
+    if any(row.note for row in rows):
+        columns.append(Column("Note", words=True))
+        cells.append([Cell(row.note) for row in rows])
+    by_row = zip(*cells, strict=True)
+    lines = (TableRow(row.label, own) for row, own in zip(rows, by_row, strict=True))
+    return Table(title, _caption(rows), tuple(columns), tuple(lines))
 
 
-def result_table(
-    rows: Sequence[ResultRow],
-    *,
-    images: int,
-    of_images: int,
-    source: str = "test images",
-    title: str | None = None,
-) -> Table:
-    """The results for the terminal.
-
-    Args:
-        rows: One for each method.
-        images: Images that were scored.
-        of_images: Images there are.
-        source: What they are.
-        title: A heading.
-    """
-    noted = any(row.note for row in rows)
-    table = Table(
-        title=title,
-        box=box.SIMPLE_HEAD,
-        caption=caption(rows, images, of_images, source),
-        caption_justify="left",
+def results_table(comparison: Comparison) -> Table:
+    """Return each method's accuracy, the paper's beside it, forgetting and anytime accuracy."""
+    own, other, rows = comparison.scenario, comparison.other, comparison.rows
+    papers = [comparison.paper(row) for row in rows]
+    with_paper = any(papers)
+    best, best_other = _best(rows, f"{own}_accuracy"), _best(rows, f"{other}_accuracy")
+    lines = []
+    for row, paper, is_best, is_best_other in zip(rows, papers, best, best_other, strict=True):
+        cells = [
+            percent_cell(row.metric(f"{own}_accuracy"), best=is_best),
+            *[percent_cell(paper)] * with_paper,
+            percent_cell(row.metric(f"{own}_forgetting")),
+            percent_cell(row.metric(f"{own}_anytime_accuracy")),
+            percent_cell(row.metric(f"{other}_accuracy"), best=is_best_other),
+            Cell(f"{len(row.runs)}", len(row.runs)),
+        ]
+        lines.append(_line(row, cells))
+    headings = (
+        f"{own.capitalize()}-incremental accuracy",
+        *["Paper"] * with_paper,
+        "Forgetting",
+        "Anytime accuracy",
+        f"{other.capitalize()}-incremental accuracy",
+        "Seeds",
     )
-    longest = max((len(row.label) for row in rows), default=0)
-    table.add_column("\n\nMethod", overflow="fold", min_width=min(longest, 24))
-    for header, _, _ in _COLUMNS:
-        table.add_column(header, justify="right", no_wrap=True)
-    if noted:
-        table.add_column("\n\nNote")
-    for row in rows:
-        numbers = [Text(text, "bold" if bold else "") for text, bold in _numbers(row, rows)]
-        table.add_row(Text(row.label), *numbers, *[Text(row.note)] * noted)
-    return table
+    return Table(
+        title=f"{comparison.title}, {comparison.subtitle}",
+        caption=_caption(rows),
+        columns=_columns(*headings),
+        rows=tuple(lines),
+    )
 
 
-def result_markdown(
-    rows: Sequence[ResultRow], *, images: int, of_images: int, source: str = "test images"
-) -> str:
-    """The results as a Markdown table, its caption below."""
-    noted = any(row.note for row in rows)
-    titles = [header.replace("-\n", "-").replace("\n", " ").strip() for header, _, _ in _COLUMNS]
-    lines = [
-        ["Method", *titles, *["Note"] * noted],
-        ["---", *["---:"] * len(titles), *["---"] * noted],
-    ]
-    for row in rows:
-        numbers = [f"**{text}**" if bold else text for text, bold in _numbers(row, rows)]
-        lines.append([escape(row.label), *numbers, *[escape(row.note)] * noted])
-    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    return f"{table}\n\n{caption(rows, images, of_images, source)}\n"
-
-
-def summary_json(
-    rows: Sequence[ResultRow], *, images: int, of_images: int, source: str = "test images"
-) -> dict[str, Any]:
-    """Every number as plain JSON values: fractions, ``None`` where a metric is not defined."""
-    return {
-        "images": images,
-        "of_images": of_images,
-        "source": source,
-        "results": [
+def overview_table(comparisons: Sequence[Comparison]) -> Table:
+    """Return all comparisons side by side: each method's accuracy in the own scenario of each."""
+    first: dict[str, Row] = {}  # by label
+    cells: list[dict[str, Cell]] = []
+    for comparison in comparisons:
+        metric = f"{comparison.scenario}_accuracy"
+        best = _best(comparison.rows, metric)
+        cells.append(
             {
-                "label": row.label,
-                "note": row.note,
-                "metrics": {
-                    name: None if value is None else asdict(value)
-                    for name, value in row.aggregates.items()
-                },
-                "seeds": {str(seed): dict(values) for seed, values in row.seeds.items()},
+                row.label: percent_cell(
+                    row.metric(metric), best=is_best, paper=comparison.paper(row)
+                )
+                for row, is_best in zip(comparison.rows, best, strict=True)
             }
-            for row in rows
-        ],
-    }
+        )
+        for row in comparison.rows:
+            first.setdefault(row.label, row)
+    lines = tuple(
+        _line(row, [column.get(label, Cell(DASH)) for column in cells])
+        for label, row in first.items()
+    )
+    text = (
+        "Final accuracy in percent, mean ± standard error over seeds, each column in its own "
+        "scenario. Best of each column in bold; offline rows are no competitors."
+    )
+    if any(cell.paper for line in lines for cell in line.cells):
+        text += " The second number is the paper's."
+    return Table("All settings", text, tuple(map(_overview_column, comparisons)), lines)
 
 
-def caption(
-    rows: Sequence[ResultRow], images: int, of_images: int, source: str = "test images"
-) -> str:
-    """What a reader must know to read the numbers."""
+def cost_table(comparison: Comparison) -> Table | None:
+    """Return what each method spent; ``None`` if no run has a record of it."""
+    lines = []
+    for row in comparison.rows:
+        stored = row.mean_of(cost(run, "memory", "examples") for run in row.runs.values())
+        cells = [
+            _number_cell(seconds_learning(row), ",.1f"),
+            _number_cell(milliseconds_per_batch(row), ",.1f"),
+            _number_cell(network_passes(row, "forward"), ".1f"),
+            _number_cell(network_passes(row, "backward"), ".1f"),
+            _number_cell(stored, ",.0f"),
+            _number_cell(stored_bytes(row), ",.0f"),
+        ]
+        lines.append(_line(row, cells))
+    if all(cell.value is None for line in lines for cell in line.cells):
+        return None
+    columns = _columns(
+        "Seconds learning",
+        "Milliseconds per batch",
+        "Forward passes per example",
+        "Backward passes per example",
+        "Stored examples",
+        "Stored bytes",
+    )
+    text = (
+        "Means over seeds, of learning alone, without scoring. A pass is one image through the "
+        "network. Stored: what the saved state holds besides the network in use."
+    )
+    machines = processors(comparison.rows)
+    if machines:
+        text += " Seconds are wall time on the machine that did the run."
+    if len(machines) > 1:
+        text += f" They were taken on {len(machines)} kinds of machine and do not compare."
+    return Table("Cost", text, columns, tuple(lines)).without_empty_columns()
+
+
+def shift_table(rows: Sequence[Row]) -> Table | None:
+    """Return fitted slopes with their 95 % intervals; ``None`` where no run recorded shifts."""
+    lines = []
+    for row in rows:
+        if shifts := row.shifts:
+            slopes = (_slope_cell(shifts, "relative"), _slope_cell(shifts, "distance"))
+            cells = (*slopes, Cell(f"{len(shifts):,}"))
+            lines.append(TableRow(row.label, cells, method=row.method))
+    if not lines:
+        return None
+    text = (
+        "Points of accuracy on the first task's test images per unit of shift in one batch, with "
+        "95 % intervals that take batches as independent."
+    )
+    columns = _columns("Slope, scaled shift", "Slope, shift", "Batches")
+    return Table("Representation shift", text, columns, tuple(lines))
+
+
+def stream_table(tasks: Sequence[StreamTask], *, title: str = "", max_tasks: int = 16) -> Table:
+    """Return tasks in order of arrival; of a long stream only ``max_tasks``, from both ends."""
+    total = sum(task.examples for task in tasks)
+    distinct = len({name for task in tasks for name in task.classes})
+    rows = [
+        TableRow(str(place), (Cell(", ".join(task.classes)), Cell(f"{task.examples:,}")))
+        for place, task in enumerate(tasks)
+    ]
+    if (hidden := len(tasks) - max_tasks) > 0:
+        head = max_tasks - max_tasks // 2
+        rows[head : head + hidden] = [
+            TableRow("...", (Cell(f"{hidden:,} more tasks"), Cell("...")))
+        ]
+    return Table(
+        title=title,
+        caption=f"{len(tasks):,} tasks, {distinct:,} classes, {total:,} examples, each seen once",
+        columns=(Column("Classes", words=True), Column("Examples")),
+        rows=tuple(rows),
+        label=Column("Task"),
+    )
+
+
+def _caption(rows: Sequence[Row]) -> str:
+    """Return what a reader must know to read the numbers."""
     counts = sorted({value.n for row in rows for value in row.aggregates.values() if value})
     seeds = " to ".join(str(n) for n in dict.fromkeys((*counts[:1], *counts[-1:])))
-    many = counts[-1:] > [1]
-    what = f"mean ± standard error over {seeds} seeds" if many else "one seed"
+    what = f"mean ± standard error over {seeds} seeds" if counts[-1:] > [1] else "one seed"
+    images, of_images, source = scored_on(rows[0])
     which = f"all {images:,}" if images == of_images else f"{images:,} of {of_images:,}"
     return (
         f"Percent, {what}; scored on {which} {source}. "
@@ -135,32 +200,42 @@ def caption(
     )
 
 
-def percent(value: Estimate | None) -> str:
-    """An estimate in percent with one decimal.
-
-    >>> percent(Estimate(mean=0.6929, standard_error=0.0089, n=3))
-    '69.3 ± 0.9'
-    >>> percent(Estimate(mean=0.25, standard_error=None, n=1)), percent(None)
-    ('25.0', '-')
-    """
-    if value is None:
-        return DASH
-    error = "" if value.standard_error is None else f" ± {in_percent(value.standard_error)}"
-    return in_percent(value.mean) + error
+def scored_on(row: Row) -> tuple[int, int, str]:
+    """Return how many images were scored at the end, of how many, and what they are."""
+    final, held_out = row.first.evaluations[-1], row.config["evaluation"].get("validation")
+    source = "test images" if held_out is None else "held-out training images"
+    return final.images, final.of_images, source
 
 
-def _numbers(row: ResultRow, rows: Sequence[ResultRow]) -> list[tuple[str, bool]]:
-    """The numbers of one row and whether each is the best of its column, as far as it is shown."""
-    numbers = []
-    for _, metric, mark_best in _COLUMNS:
-        value = row.aggregates.get(metric)
-        means = [other.mean for each in rows if (other := each.aggregates.get(metric))]
-        best = value is not None and in_percent(value.mean) == in_percent(max(means))
-        numbers.append((percent(value), mark_best and best and len(means) > 1))
-    return numbers
+def _columns(*headings: str) -> tuple[Column, ...]:
+    return tuple(map(Column, headings))
 
 
-def escape(text: str) -> str:
-    """Text that stands in a cell of a Markdown table as it is."""
-    plain = text.replace("\\", "\\\\").replace("|", "\\|").replace("\n", " ")
-    return plain.replace("<", "&lt;")
+def _overview_column(comparison: Comparison) -> Column:
+    filters = {
+        "dataset": comparison.dataset,
+        "stream": comparison.stream,
+        "scenario": comparison.scenario,
+    }
+    return Column(
+        comparison.title, detail=comparison.subtitle, link=comparison.key, filters=filters
+    )
+
+
+def _best(rows: Sequence[Row], metric: str) -> list[bool]:
+    """Mark the best of the rows that learned online."""
+    return best_of([None if row.offline else row.metric(metric) for row in rows])
+
+
+def _line(row: Row, cells: Sequence[Cell]) -> TableRow:
+    return TableRow(row.label, tuple(cells), row.note, row.method)
+
+
+def _number_cell(value: Estimate | None, form: str) -> Cell:
+    return Cell(DASH) if value is None else Cell(f"{value.mean:{form}}", value.mean)
+
+
+def _slope_cell(shifts: Sequence[Shift], scale: ShiftScale) -> Cell:
+    x, y = shift_points(shifts, scale, "accuracy_change")
+    line = fit_line(x, 100 * y)
+    return Cell(DASH) if line is None else Cell(slope_text(line.slope), line.slope.value)

@@ -1,8 +1,8 @@
 (() => {
-  const film = JSON.parse(document.getElementById("film").textContent);
-  const { reach, labels, classes, batches, story } = film;
+  const run = JSON.parse(document.getElementById("run").textContent);
+  const { reach, labels, classes, batches, story } = run;
   const bytes = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0)).buffer;
-  const panels = film.panels.map((panel, number) => ({
+  const panels = run.panels.map((panel, number) => ({
     accuracy: panel.accuracy,
     positions: new Uint16Array(bytes(panel.positions)), // [T, N, 2]
     surfaces: new Float32Array(bytes(panel.surfaces)), // [T, C, 4]

@@ -19,7 +19,7 @@ from deepccg.records import (
     append_record,
     paper_value,
 )
-from deepccg.report import Run, grouped, read_run, seeds_text
+from deepccg.report import Run, group_runs, read_run, seeds_text
 
 
 def evaluation(correct: int = 50, *, final: bool = True) -> Evaluation:
@@ -56,10 +56,10 @@ def run(method="er", seed=0, shifts=(), *, stream=None, evaluation_fields=None, 
 
 def test_seeds_are_one_row_and_methods_one_table():
     runs = [run("sgd", 1), run("er", 1), run("er", 0, threads=2), run("deepccg", 0)]
-    (setting,) = grouped(runs)
-    assert [row.label for row in setting.rows] == ["DeepCCG", "ER", "SGD"]
-    assert list(setting.rows[1].runs) == [0, 1]
-    assert len({row.key for row in setting.rows}) == 3
+    (comparison,) = group_runs(runs)
+    assert [row.label for row in comparison.rows] == ["DeepCCG", "ER", "SGD"]
+    assert list(comparison.rows[1].runs) == [0, 1]
+    assert len({row.key for row in comparison.rows}) == 3
 
 
 @pytest.mark.parametrize(
@@ -78,10 +78,10 @@ def test_seeds_are_one_row_and_methods_one_table():
     ids=str,
 )
 def test_what_cannot_be_compared_is_another_table(other):
-    settings = grouped([run(), run(**other)])
-    assert len(settings) == 2
-    assert len({setting.key for setting in settings}) == 2
-    assert len({f"{setting.title} {setting.subtitle}" for setting in settings}) == 2
+    comparisons = group_runs([run(), run(**other)])
+    assert len(comparisons) == 2
+    assert len({comparison.key for comparison in comparisons}) == 2
+    assert len({f"{comparison.title} {comparison.subtitle}" for comparison in comparisons}) == 2
 
 
 def test_known_data_come_first_and_tasks_before_classes():
@@ -92,25 +92,25 @@ def test_known_data_come_first_and_tasks_before_classes():
         run(dataset="cifar10"),
         run(dataset="digits"),
     ]
-    titles = [setting.title for setting in grouped(runs)]
+    titles = [comparison.title for comparison in group_runs(runs)]
     assert [title.split(",")[0] for title in titles] == [
         "Digits", "CIFAR-10", "CIFAR-10", "CIFAR-100", "zebras",
     ]  # fmt: skip
     assert titles[1].endswith("task-incremental")
 
 
-def test_variants_of_a_method_are_told_apart():
+def test_variants_of_a_method_have_different_labels():
     slow = run()
     slow.config["method"]["lr"] = 0.01
-    (setting,) = grouped([run(), run(preset="paper"), run(seed=1), slow])
-    assert {row.label for row in setting.rows} == {"ER (lr=0.01)", "ER (lr=0.1)", "ER (paper)"}
-    assert len({row.key for row in setting.rows}) == 3
+    (comparison,) = group_runs([run(), run(preset="paper"), run(seed=1), slow])
+    assert {row.label for row in comparison.rows} == {"ER (lr=0.01)", "ER (lr=0.1)", "ER (paper)"}
+    assert len({row.key for row in comparison.rows}) == 3
 
 
 def test_what_differs_from_the_preset_is_in_the_label():
     changed = replace(run(), changes={"method.lr": 0.5, "network.width": 40})
-    (setting,) = grouped([changed, run("sgd")])
-    assert [row.label for row in setting.rows] == ["ER (lr=0.5, network.width=40)", "SGD"]
+    (comparison,) = group_runs([changed, run("sgd")])
+    assert [row.label for row in comparison.rows] == ["ER (lr=0.5, network.width=40)", "SGD"]
 
 
 def test_the_preset_itself_comes_before_its_variants():
@@ -120,8 +120,8 @@ def test_the_preset_itself_comes_before_its_variants():
         variants[-1].config["method"]["lr"] = lr
     both = replace(run(), changes={"method.lr": 0.2, "network.width": 40})
     both.config["method"]["lr"], both.config["network"] = 0.2, {"width": 40}
-    (setting,) = grouped([both, *variants, run()])
-    assert [len(row.runs[0].changes) for row in setting.rows] == [0, 1, 1, 1, 1, 1, 2]
+    (comparison,) = group_runs([both, *variants, run()])
+    assert [len(row.runs[0].changes) for row in comparison.rows] == [0, 1, 1, 1, 1, 1, 2]
 
 
 def test_the_same_experiment_and_seed_counts_once():
@@ -131,8 +131,8 @@ def test_the_same_experiment_and_seed_counts_once():
     followed = replace(run(**fields), path=Path("a"), evaluations=(evaluation(10),))
     first, second = replace(run(), path=Path("b")), replace(run(kernels="torch"), path=Path("c"))
     for runs in permutations([followed, first, second]):
-        (setting,) = grouped(runs)
-        (row,) = setting.rows
+        (comparison,) = group_runs(runs)
+        (row,) = comparison.rows
         assert row.runs == {0: replace(first, shifts=(shift,), others=(Path("c"), Path("a")))}
 
 
@@ -158,19 +158,19 @@ def test_the_same_experiment_and_seed_counts_once():
     ids=str,
 )
 def test_the_papers_number_stands_only_beside_the_same_question(fields, table):
-    (setting,) = grouped([run(**fields)])
-    found = setting.paper(setting.rows[0])
+    (comparison,) = group_runs([run(**fields)])
+    found = comparison.paper(comparison.rows[0])
     if table is None:
         assert found is None
         return
-    where = (setting.dataset, setting.stream, setting.scenario, setting.rows[0].method)
+    where = (comparison.dataset, comparison.stream, comparison.scenario, comparison.rows[0].method)
     assert found == paper_value(table, *where, memory=fields.get("memory"))
     assert found is not None
 
 
-def test_the_papers_number_stands_only_beside_what_is_known_to_be_its_method():
-    (setting,) = grouped([replace(run(), as_preset=False)])
-    assert setting.paper(setting.rows[0]) is None
+def test_the_papers_number_needs_a_run_as_a_preset():
+    (comparison,) = group_runs([replace(run(), as_preset=False)])
+    assert comparison.paper(comparison.rows[0]) is None
 
 
 @given(st.sets(st.integers(0, 60), min_size=1))
@@ -178,7 +178,7 @@ def test_seeds_as_the_command_line_takes_them(seeds):
     assert parse_seeds(seeds_text(seeds)) == sorted(seeds)
 
 
-def test_an_unfinished_run_is_none_and_a_strange_one_an_error(tmp_path):
+def test_an_unfinished_run_is_none_and_a_malformed_one_an_error(tmp_path):
     (tmp_path / "config.toml").write_text('[method]\nname = "er"\n[stream]\n[evaluation]\n')
     directory = RunDirectory(tmp_path)
     assert read_run(directory) is None

@@ -8,8 +8,8 @@ import pytest
 
 from deepccg.records import PAPER_NAMES, Estimate, paper_tables, paper_value
 from deepccg.report import percent
-from deepccg.report.rounding import in_percent
-from deepccg.report.sheet import best_of
+from deepccg.report.formatting import in_percent
+from deepccg.report.table import best_of
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 TIES = {  # printed with a 5 at the end

@@ -1,4 +1,4 @@
-"""Recorded runs beside the presets: older ones are completed, changed ones are told apart."""
+"""Recorded runs get the current defaults; what differs from the presets is in the label."""
 
 import csv
 import re
@@ -12,8 +12,9 @@ from deepccg.cli import main
 from deepccg.cli.completing import completed
 from deepccg.experiment import PRESETS, resolve
 from deepccg.records import ClassScore, Evaluation, TaskScore, paper_cell
-from deepccg.report import About, Run, grouped, report_page
-from deepccg.report.sheets import results_sheet
+from deepccg.report import RowDetails, Run, group_runs, report_page
+from deepccg.report.assemble import with_current_defaults
+from deepccg.report.tables import results_table
 
 SCORE = Evaluation(
     step=10,
@@ -40,9 +41,9 @@ def recorded(method: str, without=(), **settings) -> Run:
 
 
 def only_row(*runs: Run):
-    (setting,) = grouped(map(completed, runs))
-    (row,) = setting.rows
-    return setting, row
+    (comparison,) = group_runs(map(with_current_defaults, runs))
+    (row,) = comparison.rows
+    return comparison, row
 
 
 @pytest.mark.parametrize(
@@ -55,44 +56,50 @@ def test_older_runs_are_seeds_of_the_same_row(method, later):
 
 
 @pytest.mark.parametrize("without", [(), ("method.posterior",)], ids=str)
-def test_a_run_of_what_was_the_preset_then_is_told_apart(without):
+def test_a_run_of_an_earlier_preset_is_another_row(without):
     cifar100 = {"dataset": "cifar100", "method.mean_gradient": False, "method.posterior": "exact"}
     then, now = recorded("deepccg", without, **cifar100), recorded("deepccg", dataset="cifar100")
-    (setting,) = grouped(map(completed, (then, now)))
-    labels = {row.label: setting.paper(row) is not None for row in setting.rows}
+    (comparison,) = group_runs(map(with_current_defaults, (then, now)))
+    labels = {row.label: comparison.paper(row) is not None for row in comparison.rows}
     assert labels == {"DeepCCG (mean_gradient=False, posterior=exact)": False, "DeepCCG": True}
 
 
 def test_an_older_run_of_the_same_seed_is_not_another_seed():
     older, newer = recorded("er", LATER), recorded("er", kernels="native")
     followed = recorded("er", **{"evaluation.shift_images": 10})
-    setting, row = only_row(followed, newer, older)
+    comparison, row = only_row(followed, newer, older)
     assert row.first.path == min(older.path, newer.path)
     assert len(row.first.others) == 2
-    page = report_page([setting], {row.key: About("deepccg run", {}, "not asked for")})
+    page = report_page([comparison], {row.key: RowDetails("deepccg run", {}, "not asked for")})
     assert page.count("the same run again: not counted") == 2
 
 
-def test_a_method_of_ones_own_stays_as_recorded():
+def test_a_users_method_stays_as_recorded():
     run = recorded("er")
     run.config["method"] = {"name": "my.module:Nearest", "k": 3}
-    assert completed(run) is run
+    assert with_current_defaults(run) is run
+
+
+def test_the_earlier_name_still_works():
+    run = recorded("er")
+    with pytest.warns(DeprecationWarning, match="with_current_defaults"):
+        assert completed(run) == with_current_defaults(run)
 
 
 @pytest.mark.parametrize("name", [["er"], None, "er"])
-def test_what_this_version_does_not_take_stays_as_recorded(name):
+def test_a_configuration_of_another_version_stays_as_recorded(name):
     run = recorded("er")
     run.config["method"] = {"name": name, "no_such_field": 1}
-    assert completed(run) is run
+    assert with_current_defaults(run) is run
 
 
 @pytest.mark.parametrize("method", ["deepccg", "er", "ewc", "multi-task"])
 @pytest.mark.parametrize("preset", PRESETS)
-def test_a_preset_is_a_name_without_fields_and_with_the_papers_number(method, preset):
-    setting, row = only_row(recorded(method, preset=preset))
+def test_a_preset_has_no_fields_in_its_label_and_the_papers_number(method, preset):
+    comparison, row = only_row(recorded(method, preset=preset))
     assert "=" not in row.label
     assert (preset in row.label) == (preset != "default")
-    assert setting.paper(row) == paper_cell("cifar10", "disjoint", "task", method)
+    assert comparison.paper(row) == paper_cell("cifar10", "disjoint", "task", method)
 
 
 @pytest.mark.parametrize(
@@ -108,30 +115,30 @@ def test_a_preset_is_a_name_without_fields_and_with_the_papers_number(method, pr
     ],
     ids=str,
 )
-def test_what_is_not_the_papers_is_named_and_stands_alone(settings, label):
-    setting, row = only_row(recorded("er", **settings))
+def test_changes_are_in_the_label_and_have_no_number_of_the_paper(settings, label):
+    comparison, row = only_row(recorded("er", **settings))
     assert row.label == label
-    assert setting.paper(row) is None
+    assert comparison.paper(row) is None
 
 
 def test_how_often_a_run_was_scored_is_no_difference():
-    setting, row = only_row(recorded("er", **{"evaluation.every": "end"}))
+    comparison, row = only_row(recorded("er", **{"evaluation.every": "end"}))
     assert row.label == "ER"
-    assert setting.paper(row) is not None
+    assert comparison.paper(row) is not None
 
 
-def test_a_preset_file_is_told_with_what_it_changed(tmp_path):
+def test_a_preset_file_is_named_with_what_it_changed(tmp_path):
     preset = tmp_path / "mine.toml"
     preset.write_text("[[rule]]\nset = { method = { lr = 0.01 } }\n")
-    setting, row = only_row(recorded("er", preset=str(preset)))
+    comparison, row = only_row(recorded("er", preset=str(preset)))
     assert row.label == "ER (file:mine.toml, lr=0.01)"
-    assert setting.paper(row) is None
+    assert comparison.paper(row) is None
 
 
 def test_a_reconstruction_is_called_one_in_every_form():
-    setting, _ = only_row(recorded("entropy-ss"))
-    sheet = results_sheet(setting)
-    for text in (sheet.markdown(), sheet.latex(), sheet.csv()):
+    comparison, _ = only_row(recorded("entropy-ss"))
+    table = results_table(comparison)
+    for text in (table.markdown(), table.latex(), table.csv()):
         assert "EntropySS (reconstruction)" in text
         assert text.count("reconstruction") == 1
 

@@ -1,0 +1,46 @@
+"""What each method is called, its colour, and its row in the paper's tables: one entry each."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+
+class MethodEntry(NamedTuple):
+    """How one method appears in tables and figures.
+
+    Args:
+        title: What readers call it.
+        slot: Its colour: an index into the palettes. The same in every report.
+        paper: The name of its row in the paper's tables; ``None`` where the paper has none.
+        shares_slot: Whether another method has the same colour and comes first in it; dashes and
+            markers then differ.
+    """
+
+    title: str
+    slot: int
+    paper: str | None = None
+    shares_slot: bool = False
+
+
+_GREY, _INK = 6, 7
+
+# In the order of a table's rows.
+METHOD_ENTRIES: Mapping[str, MethodEntry] = {
+    "deepccg": MethodEntry("DeepCCG", 0, "DeepCCG"),
+    "deepccg-reservoir": MethodEntry("DeepCCG-reservoir", 4, "DeepCCG-reservoir", True),
+    "deepccg-standard-head": MethodEntry("DeepCCG-standardHead", 3, "DeepCCG-standardHead", True),
+    "er": MethodEntry("ER", 1, "ER-reservoir"),
+    "er-ace": MethodEntry("ER-ACE", 2, "ER-ACE"),
+    "derpp": MethodEntry("DER++", 3, "DER++"),
+    "esmer": MethodEntry("ESMER", 1, "ESMER", True),
+    "icarl": MethodEntry("iCaRL", 5, "iCaRL"),
+    "agem": MethodEntry("A-GEM", 4, "A-GEM"),
+    "gss": MethodEntry("GSS", 2, "GSS", True),
+    # docs/papers.md: to be quoted as a reconstruction
+    "entropy-ss": MethodEntry("EntropySS (reconstruction)", 5, "EntropySS", True),
+    "ewc": MethodEntry("EWC", 3, "EWC", True),
+    "packnet": MethodEntry("PackNet", 5, "PackNet", True),
+    "protocl": MethodEntry("ProtoCL", _GREY, shares_slot=True),
+    "infogs": MethodEntry("InfoGS", 2, shares_slot=True),
+    "sgd": MethodEntry("SGD", _GREY, "SGD"),
+    "multi-task": MethodEntry("Multi-Task", _INK, "Multi-Task"),
+}

@@ -1,0 +1,201 @@
+"""From run directories to the report: rows completed, compared, and described."""
+
+import os
+import shlex
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from deepccg.core import DeepCCGError, InputError
+from deepccg.experiment import (
+    PRESETS,
+    RunConfig,
+    folder_of,
+    protocol_line,
+    resolve,
+    resolve_recorded,
+    run_command,
+    stored_examples,
+    validated,
+)
+from deepccg.methods import METHODS
+from deepccg.records import RecordedRun, RecordError, RunDirectory, dotted, find_runs
+from deepccg.report.comparisons import Comparison, Row, group_runs
+from deepccg.report.details import RowDetails
+from deepccg.report.export import export_report
+from deepccg.report.gallery import Stored
+from deepccg.report.names import seeds_text
+from deepccg.report.page import report_page
+from deepccg.report.runs import Run, read_run
+
+# What is learned, how, and how it is read; data, memory and scoring are in a table's heading.
+_COMPARED = ("method.", "network.", "stream.batch_size", "stream.joint", "stream.epochs")
+_NO_AUDIT = (
+    "protocol: no audit.json in the run directory: it was not kept, or an earlier version began it"
+)
+_NO_CHECKPOINT = "no checkpoint in the run directory: what the memory held is not known"
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything that a page shows.
+
+    Args:
+        comparisons: The rows, grouped by what may be compared.
+        details: Of each row, by its key.
+        left_out: Directories that are not shown, each with the reason.
+    """
+
+    comparisons: Sequence[Comparison]
+    details: Mapping[str, RowDetails]
+    left_out: Sequence[str]
+
+    @property
+    def n_runs(self) -> int:
+        """How many runs are shown."""
+        return sum(len(row.runs) for each in self.comparisons for row in each.rows)
+
+    def page(self, title: str = "deepccg report", images_per_class: int = 10) -> str:
+        """Return the HTML page; see ``report_page``."""
+        return report_page(
+            self.comparisons,
+            self.details,
+            title=title,
+            left_out=self.left_out,
+            images_per_class=images_per_class,
+        )
+
+    def export(self, directory: str | os.PathLike[str]) -> list[Path]:
+        """Write all tables and figures as files; see ``export_report``."""
+        return export_report(self.comparisons, self.details, directory)
+
+
+def assemble_report(paths: Iterable[str | os.PathLike[str]], *, with_memory: bool = True) -> Report:
+    """Read the finished runs below ``paths``.
+
+    Args:
+        paths: Run directories, or directories with runs below.
+        with_memory: Whether to load the stored examples of each row's first seed.
+
+    Raises:
+        InputError: If there is no finished run.
+    """
+    paths = list(paths)
+    runs, left_out = _read_runs(find_runs(paths))
+    if not runs:
+        reason = f" ({left_out[0]})" if left_out else ""
+        raise InputError(f"there is no finished run in {', '.join(map(str, paths))}{reason}")
+    comparisons = group_runs(map(with_current_defaults, runs))
+    details = {
+        row.key: row_details(row, with_memory=with_memory)
+        for comparison in comparisons
+        for row in comparison.rows
+    }
+    return Report(comparisons, details, left_out)
+
+
+def with_current_defaults(run: Run) -> Run:
+    """Add fields that are younger than the run, and what differs from its preset.
+
+    A run that this version cannot interpret stays as recorded.
+    """
+    if str(run.config["method"].get("name")) not in METHODS:
+        return run
+    try:
+        config = resolve_recorded(run.config)
+        changes = _changes(config, config.preset)
+        as_preset = any(not _changes(config, preset) for preset in PRESETS)
+    except DeepCCGError:  # fields that this version does not take
+        return run
+    fields = config.model_dump(mode="json", exclude_none=True)
+    return replace(run, config=fields, changes=changes, as_preset=as_preset)
+
+
+def row_details(row: Row, *, with_memory: bool = True) -> RowDetails:
+    """Return the command, the audits and, if asked for, the stored examples of a row."""
+    protocols = {seed: _protocol(run) for seed, run in row.runs.items()}
+    stored = _stored(row.first.path) if with_memory else "not asked for"
+    return RowDetails(_command(row), protocols, stored)
+
+
+def _read_runs(directories: Iterable[RecordedRun]) -> tuple[list[Run], list[str]]:
+    """Return finished runs, and what is left out with the reason."""
+    found, left_out = [], []
+    for directory in directories:
+        try:
+            run = read_run(directory)
+        except RecordError as error:
+            warnings.warn(f"left out: {error}", stacklevel=3)
+            left_out.append(str(error))
+            continue
+        if run is None:
+            left_out.append(f"{directory.path}: not finished")
+        else:
+            found.append(run)
+    return found, left_out
+
+
+def _changes(config: RunConfig, preset: str) -> dict[str, Any]:
+    """Return the fields in which a run differs from what ``preset`` sets for it."""
+    there = _preset_fields(
+        preset, config.method.name, config.dataset, config.stream.kind, config.scenario
+    )
+    return {key: value for key, value in _compared(config).items() if value != there.get(key)}
+
+
+@cache
+def _preset_fields(
+    preset: str, method: str, dataset: str, stream: str, scenario: str
+) -> dict[str, Any]:
+    settings = {"preset": preset, "method": method, "dataset": dataset, "scenario": scenario}
+    return _compared(resolve({**settings, "stream": stream}))
+
+
+def _compared(config: RunConfig) -> dict[str, Any]:
+    fields = dotted(config.model_dump(mode="json"))
+    return {key: value for key, value in fields if key.startswith(_COMPARED)}
+
+
+def _protocol(run: Run) -> str:
+    if run.audit is None:
+        return _NO_AUDIT
+    try:
+        return protocol_line(dict(run.audit))
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return "protocol: audit.json cannot be read"
+
+
+def _command(row: Row) -> str:
+    """Return the command of all seeds; with the recorded file where flags cannot express it."""
+    seeds = seeds_text(row.runs)
+    dataset = str(row.config.get("dataset"))
+    data_dir = None if dataset == "digits" or folder_of(dataset) else "DATA"
+    try:
+        command = run_command(validated(RunConfig, row.config), seeds, data_dir)
+    except InputError:
+        command = None
+    if command is not None:
+        return command
+    words = ["deepccg", "run", "--config", str(row.first.path / "config.toml"), "--seeds", seeds]
+    return shlex.join([*words, *(["--data-dir", data_dir] if data_dir else [])])
+
+
+def _stored(directory: Path) -> Stored | str:
+    """Return the stored examples of a run, or why they are not shown."""
+    target = RunDirectory(directory)
+    if not target.checkpoint_path.exists() and not target.previous_path.exists():
+        return _NO_CHECKPOINT
+    try:
+        held = stored_examples(directory)
+    except (DeepCCGError, RecordError) as error:
+        return str(error)
+    if len(held.y) == 0:
+        return "stores no examples"
+    if held.x.ndim != 4 or held.x.dtype != np.uint8:
+        return "its examples are vectors, not images"
+    return Stored(held.x.astype(np.uint8), held.y, held.classes, held.class_names)

@@ -1,0 +1,274 @@
+"""Which runs may be compared: comparisons, the rows in them, the seeds in those."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import groupby
+from typing import Any
+
+from deepccg.records import (
+    METHOD_ENTRIES,
+    Estimate,
+    Evaluation,
+    Mode,
+    Shift,
+    aggregate,
+    dotted,
+    estimate,
+    paper_cell,
+    paper_value,
+    precedence,
+    summary,
+)
+from deepccg.report.names import (
+    DATASETS,
+    comparison_title,
+    differing_fields,
+    digest,
+    method_name,
+    slug,
+)
+from deepccg.report.runs import Run
+
+# The paper: 500 examples of each class, 10 or 30 of them stored.
+PAPER_EXAMPLES = 500
+_PAPER_PER_CLASS = {"task": 10, "class": 30}
+_PAPER_CLASSES = {"cifar10": 10, "cifar100": 100, "mini-imagenet": 100}
+# Fields that do not decide a result, and the seed: runs that differ in these alone share a row.
+_NOT_DECISIVE = {"seed", "threads", "device", "kernels", "evaluation.shift_images"}
+
+
+@dataclass(frozen=True)
+class Row:
+    """Runs that differ in their seed alone.
+
+    Args:
+        key: Unique to this row; letters, digits and hyphens.
+        method: The method's name on the command line.
+        label: What readers call it; unique within a comparison.
+        runs: By seed, in order.
+    """
+
+    key: str
+    method: str
+    label: str
+    runs: Mapping[int, Run]
+
+    @property
+    def first(self) -> Run:
+        """The run of the lowest seed."""
+        return next(iter(self.runs.values()))
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """What was run, with the first seed."""
+        return self.first.config
+
+    @property
+    def offline(self) -> bool:
+        """Whether the data were read many times: an upper bound, not a competitor."""
+        return self.config["stream"].get("joint") is not None
+
+    @property
+    def evaluations(self) -> list[tuple[Evaluation, ...]]:
+        """The scores of each run."""
+        return [run.evaluations for run in self.runs.values()]
+
+    @property
+    def shifts(self) -> list[Shift]:
+        """The recorded representation shifts of all runs."""
+        return [shift for run in self.runs.values() for shift in run.shifts]
+
+    @property
+    def note(self) -> str:
+        """A remark for tables."""
+        return "offline" if self.offline else ""
+
+    @cached_property
+    def metrics(self) -> Mapping[int, Mapping[str, float | None]]:
+        """Every metric, by seed."""
+        return {seed: summary(run.evaluations) for seed, run in self.runs.items()}
+
+    @cached_property
+    def aggregates(self) -> Mapping[str, Estimate | None]:
+        """Every metric over the seeds; ``None`` where it is not defined."""
+        return aggregate(list(self.metrics.values()))
+
+    def metric(self, name: str) -> Estimate | None:
+        """Return one metric over the seeds; ``None`` where it is not defined."""
+        return self.aggregates.get(name)
+
+    def mean_of(self, values: Iterable[float | None]) -> Estimate | None:
+        """Average a number of each run over the seeds; ``None`` unless every run has it."""
+        known = list(values)
+        numbers = [value for value in known if value is not None]
+        return estimate(numbers) if numbers and len(numbers) == len(known) else None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Runs that may be compared: the same data, stream, scenario, memory and scoring.
+
+    Args:
+        dataset: The data set's name on the command line.
+        stream: ``disjoint`` or ``shifting-window``.
+        scenario: ``task`` or ``class``: whose presets were used.
+        memory: ``10 per class``, ``1000 in total`` or ``none``.
+        details: Whatever else was not left at its default, as ``name = value``.
+        rows: One for each method, or variant of one.
+    """
+
+    dataset: str
+    stream: str
+    scenario: Mode
+    memory: str
+    details: tuple[str, ...]
+    rows: tuple[Row, ...] = field(repr=False)
+
+    @property
+    def other(self) -> Mode:
+        """The scenario whose presets were not used."""
+        return "class" if self.scenario == "task" else "task"
+
+    @property
+    def title(self) -> str:
+        """Short, for a column or a heading."""
+        return comparison_title(self.dataset, self.stream, self.scenario)
+
+    @property
+    def subtitle(self) -> str:
+        """What the title leaves out."""
+        return ", ".join((f"memory {self.memory}", *self.details))
+
+    @property
+    def key(self) -> str:
+        """A name for links and files."""
+        text = "-".join((self.dataset, self.stream, self.scenario, "memory", self.memory))
+        return slug(f"{text} {digest(self.details)[:4]}" if self.details else text)
+
+    @property
+    def streamed(self) -> Row:
+        """A row that read the stream in its order."""
+        return next((row for row in self.rows if not row.offline), self.rows[0])
+
+    def paper(self, row: Row) -> Estimate | None:
+        """Return the paper's number for the same question and method; ``None`` if it has none."""
+        stream, evaluation = row.config["stream"], row.config["evaluation"]
+        as_in_paper = (
+            stream.get("examples_per_class", PAPER_EXAMPLES) == PAPER_EXAMPLES
+            and stream.get("classes_per_task") is None
+            and not evaluation.keys() & {"validation", "images"}
+        )
+        if not as_in_paper or not row.first.as_preset:
+            return None
+        where = (self.dataset, self.stream, self.scenario, row.method)
+        if row.config.get("memory_per_class") == _PAPER_PER_CLASS[self.scenario]:
+            return paper_cell(*where)
+        total = row.config.get("memory")
+        usual = _PAPER_PER_CLASS[self.scenario] * _PAPER_CLASSES.get(self.dataset, 0)
+        if total is not None and total == usual:
+            return paper_cell(*where)
+        return paper_value("memory-size", *where, memory=total)
+
+
+def group_runs(runs: Iterable[Run]) -> list[Comparison]:
+    """Group runs into comparisons, by data set, stream and scenario; rows in order of methods.
+
+    Of runs of the same configuration and seed one counts (``precedence``), with the shifts of
+    whichever recorded them.
+    """
+    ordered = sorted(runs, key=lambda run: (_shared_fields(run), _row_order(run), run.seed))
+    comparisons = []
+    for fields, together in groupby(ordered, key=_shared_fields):
+        runs_of_rows = [list(alike) for _, alike in groupby(together, key=_row_order)]
+        comparisons.append(_comparison(fields, runs_of_rows))
+    return comparisons
+
+
+_SharedFields = tuple[int, str, str, bool, str, tuple[str, ...]]
+
+
+def _comparison(fields: _SharedFields, runs_of_rows: Sequence[Sequence[Run]]) -> Comparison:
+    labels = _labels([runs[0] for runs in runs_of_rows])
+    rows = tuple(
+        Row(
+            key=_row_key(runs[0]),
+            method=str(runs[0].config["method"].get("name")),
+            label=label,
+            runs=_by_seed(runs),
+        )
+        for label, runs in zip(labels, runs_of_rows, strict=True)
+    )
+    _, dataset, stream, by_class, memory, details = fields
+    return Comparison(dataset, stream, "class" if by_class else "task", memory, details, rows)
+
+
+def _by_seed(runs: Sequence[Run]) -> dict[int, Run]:
+    chosen: dict[int, Run] = {}
+    for run in sorted(runs, key=lambda run: (run.seed, *precedence(run.path, run.config))):
+        first = chosen.get(run.seed)
+        if first is None:
+            chosen[run.seed] = run
+        else:
+            shifts, others = first.shifts or run.shifts, (*first.others, run.path)
+            chosen[run.seed] = replace(first, shifts=shifts, others=others)
+    return chosen
+
+
+def _shared_fields(run: Run) -> _SharedFields:
+    """Return what all runs of a comparison share; the number orders the data sets."""
+    config = run.config
+    dataset, by_class = str(config.get("dataset")), config.get("scenario") == "class"
+    stream, evaluation = config["stream"], config["evaluation"]
+    if (per_class := config.get("memory_per_class")) is not None:
+        memory = f"{per_class} per class"
+    else:
+        memory = "none" if config.get("memory") is None else f"{config['memory']} in total"
+    details = []
+    if (examples := stream.get("examples_per_class", PAPER_EXAMPLES)) != PAPER_EXAMPLES:
+        details.append(f"{examples} examples per class")
+    if (classes := stream.get("classes_per_task")) is not None:
+        details.append(f"{classes} classes per task")
+    if (images := evaluation.get("images")) is not None:
+        details.append(f"scored on {images} images")
+    if (share := evaluation.get("validation")) is not None:
+        details.append(f"scored on {share} of the training data, held out")
+    known = list(DATASETS)
+    place = known.index(dataset) if dataset in known else len(known)
+    return place, dataset, str(stream.get("kind")), by_class, memory, tuple(details)
+
+
+def _row_order(run: Run) -> tuple[int, str, str, int, str]:
+    """Return a sort key: by method, then preset, then number of changes; equal within a row."""
+    method = str(run.config["method"].get("name"))
+    known = list(METHOD_ENTRIES)
+    place = known.index(method) if method in known else len(known)
+    preset = str(run.config.get("preset", "default"))
+    named = "" if preset == "default" else preset
+    return place, method, named, len(run.changes), _row_key(run)
+
+
+def _row_key(run: Run) -> str:
+    return slug(f"{run.config['method'].get('name')}-{digest(_result_fields(run))}")
+
+
+def _labels(runs: Sequence[Run]) -> list[str]:
+    """Return a label for each row; equal ones are extended by the fields that differ."""
+    differing = differing_fields([_label(run) for run in runs], list(map(_result_fields, runs)))
+    return [_label(run, further) for run, further in zip(runs, differing, strict=True)]
+
+
+def _label(run: Run, further: Mapping[str, Any] | None = None) -> str:
+    """Return the method, its preset, what differs from that, and ``further`` fields."""
+    preset = str(run.config.get("preset", "default"))
+    fields = {**run.changes, **(further or {})}
+    parts = [] if preset == "default" else [preset]
+    for key, value in fields.items():
+        parts.append(f"{key.removeprefix('method.')}={'none' if value is None else value}")
+    name = method_name(str(run.config["method"].get("name")))
+    return f"{name} ({', '.join(parts)})" if parts else name
+
+
+def _result_fields(run: Run) -> dict[str, Any]:
+    """Return every field that decides a result, by its dotted name."""
+    return {key: value for key, value in dotted(run.config) if key not in _NOT_DECISIVE}

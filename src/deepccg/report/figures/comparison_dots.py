@@ -1,0 +1,64 @@
+"""One number of each method with its standard error, beside the paper's."""
+
+from collections.abc import Mapping
+
+from deepccg.records import Estimate
+from deepccg.report.figures import description as fig
+from deepccg.report.figures.style import SeriesStyle
+from deepccg.report.formatting import in_percent, percent
+
+_ROW, _TALL_ROW = 22, 30  # pixels: of one number, and of two
+
+
+def comparison_dots(
+    numbers: Mapping[str, tuple[Estimate | None, Estimate | None]],
+    styles: Mapping[str, SeriesStyle] | None = None,
+    *,
+    title: str = "Final accuracy",
+    axis: str = "accuracy, %",
+    caption: str = "",
+) -> fig.Figure:
+    """Describe one row for each method: our number and below it, hollow, the paper's.
+
+    Args:
+        numbers: For each label ours and the paper's, as fractions; ``None`` for a missing one.
+        styles: By label; default one colour for all.
+        title: What is compared.
+        axis: The numbers and their unit.
+        caption: What a reader must know.
+    """
+    styles = styles or dict.fromkeys(numbers, SeriesStyle(0))
+    series = tuple(
+        fig.Series(label, styles[label], points=_points(row, *pair))
+        for row, (label, pair) in enumerate(numbers.items())
+    )
+    ends = [end for each in series for point in each.points for end in point.x_error or ()]
+    papers = any(paper for _, paper in numbers.values())
+    panel = fig.Panel(
+        title=title,
+        x=fig.rounded_axis(axis, ends or [0, 100], about=4),
+        y=fig.category_axis(list(numbers)),
+        series=series,
+        alt="; ".join(f"{s.label} {', '.join(p.tooltip for p in s.points)}" for s in series),
+        height=(_TALL_ROW if papers else _ROW) * len(numbers),
+        left=146,
+        right=52,
+    )
+    sentences = (caption, "Bars: one standard error.", "Hollow: the paper." if papers else "")
+    return fig.Figure((panel,), " ".join(filter(None, sentences)))
+
+
+def _points(row: int, ours: Estimate | None, paper: Estimate | None) -> tuple[fig.Point, ...]:
+    shift = 0.2 if paper else 0.0
+    return tuple(
+        fig.Point(
+            100 * number.mean,
+            row + side * shift,
+            x_error=fig.error_bar(number),
+            text=in_percent(number.mean),
+            tooltip=source + percent(number),
+            hollow=bool(source),
+        )
+        for number, side, source in ((ours, -1, ""), (paper, 1, "paper "))
+        if number
+    )

@@ -1,0 +1,102 @@
+"""Colours, dashes and markers of all figures, on light and on dark ground."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from deepccg.records import METHOD_ENTRIES
+
+# The hues of Okabe and Ito (2008), which colour-blind readers can tell apart, toned until lines
+# stand out from the ground: 3:1 on light, more on dark.
+LIGHT = ("#0069A8", "#C65300", "#00805C", "#B3487F", "#2E8CC4", "#A97400", "#5F6872", "#1F242B")
+DARK = ("#5CB3F2", "#FF9248", "#35CFA0", "#EE9CCB", "#A5DBFF", "#FFC85C", "#A0AAB6", "#E8EDF3")
+INK, QUIET, LINE = "#22272E", "#6E7781", "#D0D7DE"  # text, secondary text and grid on white
+DASHES = ((), (6, 3), (2, 3), (8, 3, 2, 3))
+MARKERS = ("circle", "square", "triangle", "diamond")
+_DARK_BELOW = 0.6  # values on whose colour white text is read best
+
+
+@dataclass(frozen=True)
+class SeriesStyle:
+    """How a series is drawn.
+
+    Args:
+        slot: The number of its colour.
+        variant: Which dashes and marker it has among the series of that colour.
+        method: The method that the page's filters know it by.
+    """
+
+    slot: int
+    variant: int = 0
+    method: str = ""
+
+    @property
+    def colour(self) -> str:
+        """On white."""
+        return LIGHT[self.slot]
+
+    @property
+    def dashes(self) -> tuple[float, ...]:
+        """Lengths of dashes and gaps; empty for a solid line."""
+        return DASHES[self.variant % len(DASHES)]
+
+    @property
+    def marker(self) -> str:
+        """The name of a shape."""
+        return MARKERS[self.variant % len(MARKERS)]
+
+
+def series_styles(rows: Iterable[tuple[str, str]]) -> dict[str, SeriesStyle]:
+    """Return a style for each label, given as (label, method); no two are alike if possible.
+
+    >>> series_styles([("ER", "er"), ("ESMER", "esmer")])["ESMER"]
+    SeriesStyle(slot=1, variant=1, method='esmer')
+    """
+    # Methods with a colour to themselves come first; unknown ones, which take what is left, last.
+    known = sorted(METHOD_ENTRIES, key=lambda name: METHOD_ENTRIES[name].shares_slot)
+    ordered = sorted(
+        dict(rows).items(),
+        key=lambda row: known.index(row[1]) if row[1] in known else len(known),
+    )
+    taken = [0] * len(LIGHT)
+    found = {}
+    for label, method in ordered:
+        if method in METHOD_ENTRIES:
+            slot = METHOD_ENTRIES[method].slot
+        else:
+            slot = min(range(len(LIGHT)), key=lambda s: taken[s])
+        found[label] = SeriesStyle(slot, taken[slot], method)
+        taken[slot] += 1
+    return found
+
+
+def scale_colours(values: npt.ArrayLike) -> npt.NDArray[np.uint8]:
+    """Return colours ``[..., 4]`` of values between 0 and 1; transparent where they are NaN.
+
+    Viridis: its order of lightness survives grey printing and colour blindness.
+
+    >>> scale_colours([0.0, 1.0, np.nan]).tolist()
+    [[68, 1, 84, 255], [253, 231, 36, 255], [0, 0, 0, 0]]
+    """
+    from matplotlib import colormaps
+
+    colours: npt.NDArray[np.uint8] = colormaps["viridis"](
+        np.ma.masked_invalid(np.asarray(values, dtype=np.float64)), bytes=True
+    )
+    return colours
+
+
+def scale_colour(value: float) -> str:
+    """Return the colour of a value between 0 and 1 as HTML writes it.
+
+    >>> scale_colour(0.0)
+    '#440154'
+    """
+    return "#" + scale_colours([value])[0, :3].tobytes().hex()
+
+
+def needs_white_text(value: float) -> bool:
+    """Whether text on the colour of a value between 0 and 1 has to be white."""
+    return value < _DARK_BELOW
