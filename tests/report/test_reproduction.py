@@ -6,16 +6,16 @@ import pytest
 
 from deepccg.records import Estimate, Interval
 from deepccg.report.reproduction import comparison_table
-from deepccg.reproduce import Answer, Column, Variant
+from deepccg.reproduce import CellResult, Column, Variant
 
 COLUMN = Column("cifar10", "disjoint", "task")
 
 
-def answer(method: str, mean: float, difference: Interval | None) -> Answer:
+def answer(method: str, mean: float, difference: Interval | None) -> CellResult:
     """Three seeds with a standard error of one point."""
     spread = 0.01 * 3**0.5
     values = {0: mean - spread, 1: mean, 2: mean + spread}
-    return Answer(Variant(method), COLUMN, values, None, difference)
+    return CellResult(Variant(method), COLUMN, values, None, difference)
 
 
 def cells(table, label: str) -> list[str]:
@@ -26,7 +26,7 @@ def test_numbers_are_shown_in_points() -> None:
     answers = [
         answer("er", 0.5, None),
         answer("deepccg", 0.6, Interval(0.1, 0.05, 0.151, 3)),
-        Answer(Variant("gss"), COLUMN, {}, Estimate(0.7, 0.02, 3), None),
+        CellResult(Variant("gss"), COLUMN, {}, Estimate(0.7, 0.02, 3), None),
         answer("multi-task", 0.9, Interval(0.4, None, None, 1)),
     ]
     table = comparison_table("Table", answers, "ER")
