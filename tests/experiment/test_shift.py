@@ -10,7 +10,7 @@ import torch
 from scipy.spatial.distance import pdist
 
 from deepccg.core import InputError, Learner
-from deepccg.experiment import RunConfig, build_learner, build_material, learner_class, resolve, run
+from deepccg.experiment import RunConfig, build_learner, build_run_data, learner_class, resolve, run
 from deepccg.methods import METHODS
 from deepccg.records import Evaluation, RunDirectory, Shift
 from deepccg.streams import load_dataset
@@ -27,13 +27,11 @@ SOME = ["deepccg", "er", "esmer", "icarl", "packnet", "protocl"]
 
 def by_hand(config: RunConfig, classify: Any) -> list[dict[str, Any]]:
     """The same records from a loop of the test's own, in NumPy."""
-    material = build_material(config, load_dataset(config.dataset))
-    stream, first = material.stream, material.stream.tasks[0]
-    learner = build_learner(
-        config, material.shape, stream.classes, learner_class(config.method.name)
-    )
-    assert material.shift is not None
-    x, y = material.shift.x, material.shift.y.numpy()
+    data = build_run_data(config, load_dataset(config.dataset))
+    stream, first = data.stream, data.stream.tasks[0]
+    learner = build_learner(config, data.shape, stream.classes, learner_class(config.method.name))
+    assert data.shift_images is not None
+    x, y = data.shift_images.x, data.shift_images.y.numpy()
     assert sorted(set(y.tolist())) == sorted(first.classes)
 
     def embedded(images: torch.Tensor) -> np.ndarray:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from killing import QUICK, Forks, Moment, Whole, fingerprint, run_in
 
-from deepccg.experiment import Interrupted, ask_to_stop, run
+from deepccg.experiment import Interrupted, request_stop, run
 from deepccg.experiment.checkpoint import load_checkpoint
 from deepccg.records import RunDirectory
 
@@ -167,8 +167,8 @@ def test_a_run_can_be_asked_where_no_signal_reaches_it(
 
     def ask(step: int, _total: int, _info: object) -> None:
         if step >= 7:
-            ask_to_stop()
-            ask_to_stop()  # to ask again changes nothing
+            request_stop()
+            request_stop()  # to ask again changes nothing
 
     def learn() -> None:
         try:
@@ -176,7 +176,7 @@ def test_a_run_can_be_asked_where_no_signal_reaches_it(
         except Interrupted as stop:
             stopped.append(stop)
 
-    ask_to_stop()  # nobody is asked before a run learns
+    request_stop()  # nobody is asked before a run learns
     thread = threading.Thread(target=learn)
     thread.start()
     thread.join()

@@ -7,7 +7,7 @@ from typing import Any
 from deepccg.core import DeepCCGError
 from deepccg.experiment import PRESETS, RunConfig, resolve, resolve_recorded
 from deepccg.methods import METHODS
-from deepccg.records import dotted
+from deepccg.records import flatten
 from deepccg.report import Run
 
 # What is learned, how, and how it is read; data, memory and scoring are in a table's heading.
@@ -48,5 +48,5 @@ def _preset_fields(
 
 
 def _compared(config: RunConfig) -> dict[str, Any]:
-    fields = dotted(config.model_dump(mode="json"))
-    return {key: value for key, value in fields if key.startswith(_COMPARED)}
+    fields = flatten(config.model_dump(mode="json"))
+    return {key: value for key, value in fields.items() if key.startswith(_COMPARED)}

@@ -77,8 +77,7 @@ def predict(
 def _load(run: Path, method: str | None) -> "TrainedRun":
     """The run; ``method`` is for a class of the user's own, which a directory cannot name."""
     from deepccg.core import InputError
-    from deepccg.experiment import learner_class, load_run
-    from deepccg.experiment.session import ClassNeeded
+    from deepccg.experiment import ClassNeeded, learner_class, load_run
 
     try:
         return load_run(run, learner=learner_class(method) if method else None)

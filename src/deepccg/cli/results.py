@@ -71,9 +71,9 @@ def print_recorded(runs: "list[tuple[RunConfig, RunDirectory]]") -> None:
 
 def _labels(configs: "dict[str, RunConfig]") -> dict[str, str]:
     """Method and preset, and those fields in which the runs of a method differ."""
-    from deepccg.records import dotted
+    from deepccg.records import flatten
 
-    flat = {name: dict(dotted(config.model_dump(mode="json"))) for name, config in configs.items()}
+    flat = {name: flatten(config.model_dump(mode="json")) for name, config in configs.items()}
     labels = {}
     for name, config in configs.items():
         alike = [flat[other] for other, its in configs.items() if _label(its) == _label(config)]

@@ -1,5 +1,7 @@
 """The base of every configuration: frozen, typed, and closed to unknown keys."""
 
+from typing import ClassVar
+
 from pydantic import BaseModel, ConfigDict
 
 
@@ -12,3 +14,5 @@ class Config(BaseModel):
     model_config = ConfigDict(
         frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False
     )
+
+    first_fields: ClassVar[tuple[str, ...]] = ()  # listed first by `deepccg methods`; (): all alike

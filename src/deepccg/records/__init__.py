@@ -9,7 +9,6 @@ from deepccg.records.directory import (
 )
 from deepccg.records.duplicates import duplicate_rank
 from deepccg.records.files import (
-    dotted,
     is_temporary,
     parse_toml,
     read_json_object,
@@ -45,6 +44,7 @@ from deepccg.records.schema import (
     record_from_json,
     shift_points,
 )
+from deepccg.records.settings import flatten, merge, unflatten
 from deepccg.records.statistics import Interval, Line, fit_line, mean_interval, paired_difference
 from deepccg.records.timing import Timing, read_timings, timings_text
 
@@ -74,14 +74,15 @@ __all__ = [
     "backward_transfer",
     "class_balanced_accuracy",
     "class_incremental_by_task",
-    "dotted",
     "duplicate_rank",
     "estimate",
     "find_runs",
     "fit_line",
+    "flatten",
     "forgetting",
     "is_temporary",
     "mean_interval",
+    "merge",
     "paired_difference",
     "paper_cell",
     "paper_tables",
@@ -97,5 +98,6 @@ __all__ = [
     "shift_points",
     "summary",
     "timings_text",
+    "unflatten",
     "write_atomically",
 ]

@@ -13,7 +13,7 @@ from pydantic import Field, field_validator
 
 from deepccg.core import Config, InputError
 from deepccg.experiment import parse_seeds, resolve, validated
-from deepccg.records import dotted, read_toml
+from deepccg.records import flatten, read_toml
 from deepccg.sweep.job import Job
 
 
@@ -97,7 +97,7 @@ class Grid(Config):
     @field_validator("fields", "settings", mode="after")
     @classmethod
     def _flat(cls, value: dict[str, Any]) -> dict[str, Any]:
-        flat = dict(dotted(value))
+        flat = flatten(value)
         for field in flat:
             if field in _AXIS_OF:
                 raise ValueError(f"{field} has an axis of its own: write {_AXIS_OF[field]} = [...]")

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from deepccg.core import DeepCCGError, InputError, StepInfo
-from deepccg.experiment import Interrupted, RunConfig, ask_to_stop, folder_of, run, validated
+from deepccg.experiment import Interrupted, RunConfig, folder_of, request_stop, run, validated
 from deepccg.records import RecordError
 from deepccg.streams import load_dataset
 
@@ -154,7 +154,7 @@ def execute(order: Order, tell: Told, stopping: Asked) -> Answer:
         nonlocal steps_done
         steps_done += 1
         if stopping():
-            ask_to_stop()
+            request_stop()
         tell(step, steps)
 
     try:
