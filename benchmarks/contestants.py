@@ -8,9 +8,8 @@ import torch
 from reference import BATCH, ONE_BY_ONE, REFERENCES
 from torch import Tensor, nn
 
-from deepccg.core import Batch, Learner, Task, make_generator
+from deepccg.core import Batch, Learner, Task, make_generator, validated
 from deepccg.experiment import learner_class, resolve
-from deepccg.experiment.config import validated
 from deepccg.networks import SlimResNet18, build_network, gains_from_native
 
 SHAPE = (3, 32, 32)

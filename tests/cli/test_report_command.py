@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from deepccg.core import validated
 from deepccg.experiment import RunConfig, load_run, resolve, run, run_command
-from deepccg.experiment.config import validated
 from deepccg.records import RunDirectory
 
 SMALL = {"stream.examples_per_class": 20}

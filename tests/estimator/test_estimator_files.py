@@ -17,7 +17,7 @@ from torch import nn
 
 from deepccg import METHODS, DeepCCGClassifier, InputError
 from deepccg.core import StateMismatch
-from deepccg.experiment.checkpoint import load_checkpoint, save_checkpoint
+from deepccg.learners.state_file import load_state, save_state
 
 
 def by_file(model: DeepCCGClassifier, path: Path) -> DeepCCGClassifier:
@@ -176,7 +176,7 @@ def test_what_cannot_be_read_is_refused(clouds: Any, tmp_path: Path) -> None:
     with pytest.raises(StateMismatch, match="damaged"):
         DeepCCGClassifier.load(tmp_path / "noise")
     DeepCCGClassifier().fit(*clouds(("cow", "dog"), 3)).save(tmp_path / "model")
-    state, about = load_checkpoint(tmp_path / "model")
+    state, about = load_state(tmp_path / "model")
     for damaged, message in (
         ({}, "no classifier"),
         ({**about, "estimator": 99}, "no classifier"),
@@ -184,7 +184,7 @@ def test_what_cannot_be_read_is_refused(clouds: Any, tmp_path: Path) -> None:
         ({**about, "codes": [0, 5]}, "do not fit"),
         ({**about, "plan": {**about["plan"], "memory": 3}}, "memory"),
     ):
-        save_checkpoint(tmp_path / "damaged", state, damaged)
+        save_state(tmp_path / "damaged", state, damaged)
         with pytest.raises(StateMismatch, match=message):
             DeepCCGClassifier.load(tmp_path / "damaged")
 

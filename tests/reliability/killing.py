@@ -113,14 +113,14 @@ class Calls:
         self._saving = False
         for name in CALLS:
             setattr(os, name, self._watched(name, getattr(os, name)))
-        save = writer.save_checkpoint
+        save = writer.save_state
 
         def watched_save(*arguments: Any) -> None:
             self._saving = True
             save(*arguments)
             self._saving = False
 
-        writer.save_checkpoint = watched_save
+        writer.save_state = watched_save
 
     def _watched(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
         def watched(*arguments: Any) -> Any:

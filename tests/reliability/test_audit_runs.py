@@ -12,7 +12,8 @@ from PIL import Image
 from deepccg.cli import main
 from deepccg.core import StepInfo
 from deepccg.experiment import RunResult, build_run_data, protocol_line, resolve, run
-from deepccg.experiment.checkpoint import load_checkpoint, save_checkpoint
+from deepccg.experiment.checkpoint import load_checkpoint
+from deepccg.learners.state_file import save_state
 from deepccg.methods import METHODS
 from deepccg.records import RunDirectory
 from deepccg.streams import Dataset, from_arrays, load_dataset
@@ -129,7 +130,7 @@ def test_a_run_of_an_earlier_version_is_not_audited(tmp_path: Path) -> None:
     target = RunDirectory(tmp_path / "run")
     state, about = load_checkpoint(target.checkpoint_path)
     del about["audit"]
-    save_checkpoint(target.checkpoint_path, state, about)
+    save_state(target.checkpoint_path, state, about)
     target.audit_path.unlink()
     result = run(directory=tmp_path / "run", method="sgd", **QUICK)
     assert result.audit is None

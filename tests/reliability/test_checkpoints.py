@@ -14,9 +14,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from deepccg.core import InputError, State, StateMismatch
-from deepccg.experiment import CheckpointWarning, checkpoint, load, load_run, run
-from deepccg.experiment.checkpoint import load_checkpoint, save_checkpoint
+from deepccg.experiment import CheckpointWarning, load, load_run, run
+from deepccg.experiment.checkpoint import load_checkpoint
 from deepccg.experiment.writer import CheckpointSchedule
+from deepccg.learners import state_file
+from deepccg.learners.state_file import save_state
 from deepccg.records import RecordError, write_atomically
 
 DIGITS: dict[str, Any] = {"method": "er", "stream.examples_per_class": 20}
@@ -178,7 +180,7 @@ def test_any_kind_of_tensor_is_verified_and_comes_back(tmp_path: Path) -> None:
     tensors = {str(kind): torch.arange(6).reshape(2, 3).to(kind) for kind in kinds}
     tensors |= {"scalar": torch.tensor(3.5), "none": torch.zeros(0, 4)}
     meta = {"a": [1, 2.5, None], "b": {"é": True}, "c": {1: (2, 3)}}
-    save_checkpoint(tmp_path / NEWEST, State(tensors, meta), {"position": 3})
+    save_state(tmp_path / NEWEST, State(tensors, meta), {"position": 3})
     state, about = load_checkpoint(tmp_path / NEWEST)
     assert about == {"position": 3}
     assert state.meta == json.loads(json.dumps(meta))
@@ -195,7 +197,7 @@ def rewritten(source: Path, target: Path, **changes: Any) -> None:
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     del said["checksum"]
     said |= changes
-    header = json.dumps({"checksum": checkpoint._checksum(said, tensors), **said})
+    header = json.dumps({"checksum": state_file._checksum(said, tensors), **said})
     target.write_bytes(safetensors.torch.save(tensors, {"deepccg": header}))
 
 
@@ -215,13 +217,13 @@ def test_an_older_format_goes_through_its_upgrade(
 ) -> None:
     rewritten(half / NEWEST, tmp_path / NEWEST, format=0, about={"step": 9})
 
-    def upgrade(content: checkpoint.Content) -> checkpoint.Content:
+    def upgrade(content: state_file.Content) -> state_file.Content:
         said, tensors = content
         return {**said, "about": {"position": said["about"]["step"]}}, tensors
 
     with pytest.raises(StateMismatch, match="is damaged or not a checkpoint: it has no 0"):
         load_checkpoint(tmp_path / NEWEST)
-    monkeypatch.setitem(checkpoint.UPGRADES, 0, upgrade)
+    monkeypatch.setitem(state_file.UPGRADES, 0, upgrade)
     assert load_checkpoint(tmp_path / NEWEST)[1] == {"position": 9}
 
 

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from deepccg.core import DeepCCGError, State
-from deepccg.experiment.checkpoint import load_checkpoint, save_checkpoint
+from deepccg.experiment.checkpoint import load_checkpoint
+from deepccg.learners.state_file import save_state
 from deepccg.records import RecordError, Training, append_record, read_records
 from deepccg.streams import load_dataset, read_images
 from deepccg.streams.cache import read_entry, write_entry
@@ -204,7 +205,7 @@ def test_a_file_of_records(
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     file = tmp_path_factory.mktemp("checkpoint") / "checkpoint.safetensors"
     tensors = {"a": torch.arange(6.0).reshape(2, 3), "b": torch.tensor([1, 2])}
-    save_checkpoint(file, State(tensors, {"format": 1}), {"position": 3})
+    save_state(file, State(tensors, {"format": 1}), {"position": 3})
     return file.read_bytes()
 
 

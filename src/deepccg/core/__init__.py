@@ -1,7 +1,7 @@
 """The contract: batches, tasks, learners, and what they say when something is wrong."""
 
 from deepccg.core.compile import default_cache_dir
-from deepccg.core.config import Config
+from deepccg.core.config import Config, check_setting_sizes, validated
 from deepccg.core.errors import (
     CannotWrite,
     DeepCCGError,
@@ -44,7 +44,9 @@ __all__ = [
     "TaskRequired",
     "TestSet",
     "check_examples",
+    "check_setting_sizes",
     "default_cache_dir",
     "derive_seed",
     "make_generator",
+    "validated",
 ]

@@ -15,8 +15,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from deepccg.core import Learner, derive_seed
-from deepccg.experiment.config import validated
+from deepccg.core import Learner, derive_seed, validated
 from deepccg.experiment.guards import torch_threads
 from deepccg.methods import METHODS
 from deepccg.networks import MLP

@@ -7,8 +7,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from deepccg.core import InputError, derive_seed
-from deepccg.experiment.config import validated
+from deepccg.core import InputError, derive_seed, validated
 from deepccg.networks import Flat, NetworkConfig, as_float, build_network
 
 EncoderName = Literal["auto", "identity", "mlp", "resnet"]

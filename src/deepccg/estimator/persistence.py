@@ -14,7 +14,7 @@ from torch import nn
 from deepccg.core import InputError, State, StateMismatch
 from deepccg.estimator.labels import LabelTable, TaskTable
 from deepccg.estimator.spec import Plan
-from deepccg.experiment.checkpoint import load_checkpoint, save_checkpoint
+from deepccg.learners.state_file import load_state, save_state
 
 
 @contextmanager
@@ -60,7 +60,7 @@ def save_estimator(path: AnyPath, estimator: Any) -> None:
         "frozen": _frozen(estimator.learner_.network) if plan.encoder_is_own else [],
     }
     try:
-        save_checkpoint(target, state, about)
+        save_state(target, state, about)
     except (TypeError, ValueError) as error:
         raise InputError(
             f"a parameter or label cannot be written as JSON ({error}): use numbers and strings"
@@ -83,7 +83,7 @@ def load_estimator(
     """Make the unfitted estimator ``empty`` what was saved; see ``DeepCCGClassifier.load``."""
     if not Path(path).is_file():
         raise InputError(f"there is no file {path}")
-    state, about = load_checkpoint(Path(path))
+    state, about = load_state(Path(path))
     if about.get("estimator") != FORMAT:
         raise StateMismatch(
             f"{path} holds no classifier that this version reads; a run is read by deepccg.load"

@@ -10,9 +10,8 @@ import torch
 from sklearn.utils.metaestimators import available_if
 from torch import nn
 
-from deepccg.core import InputError
+from deepccg.core import InputError, validated
 from deepccg.estimator.encoders import build_encoder
-from deepccg.experiment.config import validated
 from deepccg.gaussian import kernels
 from deepccg.methods import METHODS, NetworkLearner
 from deepccg.methods.deepccg import ClassConditional, DeepCCG

@@ -1,5 +1,6 @@
 """Running experiments: configuration, the loop, checkpoints."""
 
+from deepccg.core import validated
 from deepccg.experiment.audit.verdict import protocol_line
 from deepccg.experiment.build import build_learner, build_run_data
 from deepccg.experiment.checkpoint import CheckpointWarning
@@ -8,7 +9,6 @@ from deepccg.experiment.config import (
     MethodSettings,
     RunConfig,
     StreamConfig,
-    validated,
 )
 from deepccg.experiment.guards import (
     Interrupted,

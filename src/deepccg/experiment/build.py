@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from deepccg.core import InputError, Learner, TestSet
-from deepccg.experiment.config import RunConfig, validated
+from deepccg.core import InputError, Learner, TestSet, validated
+from deepccg.experiment.config import RunConfig
 from deepccg.networks import build_network
 from deepccg.streams import (
     Dataset,

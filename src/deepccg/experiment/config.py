@@ -1,11 +1,8 @@
 """What a run is: every setting, typed, defaulted and documented."""
 
-import difflib
 import hashlib
 import json
-import reprlib
-from collections.abc import Mapping
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Literal, Self
 
 from pydantic import (
     BaseModel,
@@ -13,17 +10,14 @@ from pydantic import (
     Field,
     NonNegativeInt,
     PositiveInt,
-    ValidationError,
     model_validator,
 )
 
-from deepccg.core import Config, InputError
-from deepccg.experiment.limits import check_plain
+from deepccg.core import Config
 from deepccg.networks import NetworkConfig
 
 Scenario = Literal["task", "class"]
 Kernels = Literal["auto", "torch", "native"]
-ModelT = TypeVar("ModelT", bound=BaseModel)
 
 MOST_EXAMPLES = 10**9  # that a memory may be told to hold
 MOST_THREADS = 1024
@@ -140,49 +134,3 @@ class RunConfig(Config):
         plain = "".join(c if c.isalnum() or c in "-_." else "-" for c in "-".join(last))
         short = plain.lstrip("-.").encode()[:LONGEST_NAME].decode(errors="ignore")
         return f"{short}-{self.identity()}".lstrip("-")
-
-
-def validated(model: type[ModelT], values: Mapping[str, Any], where: str = "") -> ModelT:
-    """``model(**values)``, or an ``InputError`` that names the field and what it takes."""
-    check_plain(values, where)
-    try:
-        return model.model_validate(dict(values))
-    except ValidationError as error:
-        raise InputError(_one_line(error, model, where)) from None
-
-
-def _one_line(error: ValidationError, model: type[BaseModel], where: str) -> str:
-    first = error.errors(include_url=False)[0]
-    path = [str(part) for part in first["loc"] if not str(part).startswith(("literal[", "constr"))]
-    field = ".".join(filter(None, [where, *path[:1]]))
-    known = list(model.model_fields)
-    if first["type"] == "extra_forbidden":
-        siblings = _fields_at(model, path[:-1])
-        close = difflib.get_close_matches(path[-1], siblings, n=1)
-        hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(siblings)}"
-        return f"{'.'.join(filter(None, [where, *path]))} is not a field; {hint}"
-    if first["type"] == "value_error":
-        return f"{field}: {first['msg'].removeprefix('Value error, ')}"
-    messages = dict.fromkeys(
-        each["msg"].removeprefix("Input should be ")
-        for each in error.errors(include_url=False)
-        if each["loc"][:1] == first["loc"][:1]
-    )
-    nested = path[1] if len(path) > 1 and path[0] in known and "." not in path[1] else None
-    if nested is not None and isinstance(model.model_fields[path[0]].default, BaseModel):
-        field = f"{field}.{nested}"
-    return f"{field} should be {' or '.join(messages)}; got {_quoted(first['input'])}"
-
-
-def _quoted(value: object) -> str:
-    """A value as it may stand in a message: short, whatever it is."""
-    return repr(value) if isinstance(value, str) and len(value) < 200 else reprlib.repr(value)
-
-
-def _fields_at(model: type[BaseModel], path: list[str]) -> list[str]:
-    """The fields of the table that ``path`` leads to."""
-    for part in path:
-        inner = model.model_fields[part].annotation
-        if isinstance(inner, type) and issubclass(inner, BaseModel):
-            model = inner
-    return list(model.model_fields)

@@ -8,8 +8,8 @@ from typing import Any
 
 from pydantic import Field
 
-from deepccg.core import Config, InputError
-from deepccg.experiment.config import Scenario, validated
+from deepccg.core import Config, InputError, validated
+from deepccg.experiment.config import Scenario
 from deepccg.records import merge, parse_toml, read_toml
 
 PRESETS = ("default", "paper", "as-printed")

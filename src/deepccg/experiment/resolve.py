@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from deepccg.core import InputError, Learner
-from deepccg.experiment.config import RunConfig, validated
+from deepccg.core import InputError, Learner, validated
+from deepccg.experiment.config import RunConfig
 from deepccg.experiment.presets import override, preset_settings, recorded_name
 from deepccg.methods import METHODS
 from deepccg.records import flatten, merge, unflatten

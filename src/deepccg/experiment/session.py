@@ -11,9 +11,9 @@ from typing import Any
 import tomli_w
 from filelock import FileLock, Timeout
 
-from deepccg.core import InputError, InUse, Learner, StateMismatch
+from deepccg.core import InputError, InUse, Learner, StateMismatch, validated
 from deepccg.experiment.checkpoint import Checkpoint, CheckpointWarning, load_newest
-from deepccg.experiment.config import RunConfig, validated
+from deepccg.experiment.config import RunConfig
 from deepccg.experiment.environment import environment
 from deepccg.methods import METHODS
 from deepccg.networks import gains_from_native

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from deepccg.core import CannotWrite, Diverged, InputError, Learner
-from deepccg.experiment.checkpoint import save_checkpoint
 from deepccg.experiment.config import RunConfig
 from deepccg.experiment.guards import check_state
+from deepccg.learners.state_file import save_state
 from deepccg.methods import METHODS
 from deepccg.records import (
     Record,
@@ -159,7 +159,7 @@ class RunWriter:
         about = {**self._about, "position": step, "records": self._records, "audit": audit}
         path, previous = self._target.checkpoint_path, self._target.previous_path
         with self._writing(path):
-            save_checkpoint(path, state, about, previous)
+            save_state(path, state, about, previous)
         self._saved = step
 
     @contextlib.contextmanager

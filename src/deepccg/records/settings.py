@@ -41,6 +41,7 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     result = dict(base)
     for key, value in over.items():
         below = result.get(key)
-        both = isinstance(below, Mapping) and isinstance(value, Mapping)
-        result[key] = merge(below, value) if both else value
+        if isinstance(below, Mapping) and isinstance(value, Mapping):
+            value = merge(below, value)
+        result[key] = value
     return result
