@@ -4,7 +4,7 @@ import inspect
 import platform
 from importlib.metadata import version as package_version
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich import box
@@ -13,11 +13,14 @@ from rich.markdown import Markdown
 from rich.table import Table
 from rich.text import Text
 
+if TYPE_CHECKING:
+    from deepccg.core import Config
+
 
 def methods(
     name: Annotated[str | None, typer.Argument(help="A method, to see its fields.")] = None,
 ) -> None:
-    """List the methods, or one method's fields, defaults, their meaning and its paper.
+    """List the methods, or one method's paper and fields, those that people set first on top.
 
     **Example:** `deepccg methods deepccg`
     """
@@ -36,11 +39,21 @@ def methods(
         return
     cls = learner_class(name)
     console.print(Markdown(inspect.getdoc(cls) or ""))
-    table = Table("Field", "Default", "Meaning", box=box.SIMPLE_HEAD)
-    for field, about in cls.Config.model_fields.items():
-        table.add_row(field, Text(str(about.default)), Text(about.description or ""))
-    console.print(table)
+    fields = cls.Config.model_fields
+    first = [field for field in cls.Config.first_fields if field in fields] or list(fields)
+    console.print(_fields_table(cls.Config, first))
+    if further := [field for field in fields if field not in first]:
+        console.print("Further readings of the paper, rarely set:", markup=False)
+        console.print(_fields_table(cls.Config, further))
     console.print("Set one with --set method.FIELD=VALUE.", markup=False)
+
+
+def _fields_table(config: "type[Config]", names: list[str]) -> Table:
+    table = Table("Field", "Default", "Meaning", box=box.SIMPLE_HEAD)
+    for name in names:
+        field = config.model_fields[name]
+        table.add_row(name, Text(str(field.default)), Text(field.description or ""))
+    return table
 
 
 def data() -> None:
