@@ -46,7 +46,7 @@ def evaluate(
         tasks_met: How many tasks have been met; ``None`` means those up to ``task``.
         of_images: Size of the whole test set if ``test`` is a part of it; ``None``: it is not.
         chunk: How many images are classified at once.
-        on_predictions: Told of every answer: the images, and their scores without a task.
+        on_predictions: Called with images and their scores without a task, chunk by chunk.
     """
     met = test.tasks[: task + 1 if tasks_met is None else tasks_met]
     if not 0 <= task < len(met):

@@ -5,7 +5,7 @@ from typing import Any
 
 
 def flatten(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Values of nested settings by their dotted names.
+    """Return the values of nested settings by their dotted names.
 
     >>> flatten({"seed": 0, "method": {"name": "er", "lr": 0.1}})
     {'seed': 0, 'method.name': 'er', 'method.lr': 0.1}
@@ -18,7 +18,7 @@ def flatten(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def unflatten(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested settings of dotted names, the inverse of ``flatten``; tables may be given as well.
+    """Return dotted names as nested tables, the inverse of ``flatten``; also takes tables.
 
     >>> unflatten({"seed": 0, "method": {"name": "er", "lr": 0.1}, "method.lr": 0.2})
     {'seed': 0, 'method': {'name': 'er', 'lr': 0.2}}
@@ -33,7 +33,7 @@ def unflatten(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Both nested settings in one; where both have a value, that of ``over``.
+    """Merge nested settings; where both have a value, ``over`` wins.
 
     >>> merge({"a": {"b": 1, "c": 2}}, {"a": {"b": 3}})
     {'a': {'b': 3, 'c': 2}}
