@@ -106,7 +106,7 @@ def test_recording_leaves_learning_as_it_is(tmp_path: Path, method: str) -> None
     assert not RunDirectory(plain.directory).shifts()
 
 
-def test_the_passes_are_those_of_an_evaluation(tmp_path: Path) -> None:
+def test_passes_count_as_those_of_an_evaluation(tmp_path: Path) -> None:
     plain = run(directory=tmp_path / "plain", method="er", **QUICK).audit
     audit = run(directory=tmp_path / "followed", method="er", **FOLLOWED).audit
     assert audit is not None
@@ -169,7 +169,7 @@ def test_runs_without_it_keep_the_name_they_had() -> None:
     assert config.name() == "cifar10-disjoint-task-icarl-default-7d1b0dfc"
 
 
-def test_held_out_data_can_be_followed(tmp_path: Path) -> None:
+def test_the_shift_of_held_out_data_can_be_recorded(tmp_path: Path) -> None:
     settings = FOLLOWED | {"evaluation.validation": 0.2, "evaluation.shift_images": 4}
     result = run(directory=tmp_path / "run", method="sgd", **settings)
     assert {shift.images for shift in RunDirectory(result.directory).shifts()} == {4}
@@ -185,7 +185,9 @@ def test_held_out_data_can_be_followed(tmp_path: Path) -> None:
         ({"evaluation.shift_images": 5, "method": "multi-task"}, "one after the other"),
     ],
 )
-def test_what_cannot_be_followed_is_refused(tmp_path: Path, settings, message: str) -> None:
+def test_shift_images_that_cannot_be_recorded_are_refused(
+    tmp_path: Path, settings, message: str
+) -> None:
     with pytest.raises(InputError, match=message):
         run(directory=tmp_path / "run", **(QUICK | settings))
     assert not (tmp_path / "run" / "config.toml").exists()

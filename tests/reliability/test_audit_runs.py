@@ -161,7 +161,7 @@ KINDS: dict[str, Callable[[Path], Dataset]] = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_whether_the_test_part_was_opened_is_told(tmp_path: Path, kind: str) -> None:
+def test_whether_the_test_part_was_opened_is_reported(tmp_path: Path, kind: str) -> None:
     settings = {"method": "er", "memory": 8, "stream.examples_per_class": 10}
     for validation in (None, 0.2):
         data = KINDS[kind](tmp_path / str(validation))

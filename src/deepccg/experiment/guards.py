@@ -64,7 +64,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 class StopRequest:
-    """The signal that asked for the end, if one did."""
+    """The signal that asked a run to stop, if there was one."""
 
     def __init__(self) -> None:
         self.signal: signal.Signals | None = None

@@ -157,7 +157,7 @@ class Auditor:
                 "task identifiers",
                 f"{differing} of {len(sample.images)} test images got another class when asked "
                 f"again shuffled and without tasks: class-incremental predictions depend on the "
-                f"tasks or the images asked about with them",
+                f"tasks or the other images of the batch",
             )
 
     def _judge_holdings(self, learner: Learner, state: State) -> None:
