@@ -128,7 +128,7 @@ def _ask_for_classes(waiting: "list[ClassNeeded]") -> NoReturn:
 
 
 def _print_read_back(runs: "list[tuple[RunConfig, RunDirectory]]", as_json: bool) -> None:
-    """Print finished runs from their records alone, without memory usage of their learners."""
+    """Finished runs from their records alone: what their learners hold cannot be told."""
     if not as_json:
         print_recorded(runs)
         return
