@@ -1,11 +1,11 @@
 """Runs put in order: which of them may be compared, and what each is called."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
-from deepccg.records import duplicate_rank, flatten
+from deepccg.records import duplicate_rank
 from deepccg.report.names import DATASETS, METHODS, digest, method_name, slug
 from deepccg.report.runs import Run
 from deepccg.report.settings import PAPER_EXAMPLES, Row, Setting
@@ -95,14 +95,14 @@ def _row_place(run: Run) -> tuple[int, str, str, int, str]:
 
 
 def _row_key(run: Run) -> str:
-    return slug(f"{run.config['method'].get('name')}-{digest(_deciding(run.config))}")
+    return slug(f"{run.config['method'].get('name')}-{digest(dict(_flat(run.config)))}")
 
 
 def _labels(runs: Sequence[Run]) -> list[str]:
     """A name for each row; where names would be equal, with the fields in which rows differ."""
     plain = [_label(run) for run in runs]
     labels = []
-    flat = [_deciding(run.config) for run in runs]
+    flat = [dict(_flat(run.config)) for run in runs]
     for run, name, own in zip(runs, plain, flat, strict=True):
         same = [fields for other, fields in zip(plain, flat, strict=True) if other == name]
         keys = dict.fromkeys(key for fields in same for key in fields)
@@ -122,6 +122,10 @@ def _label(run: Run, further: Mapping[str, Any] | None = None) -> str:
     return f"{name} ({', '.join(said)})" if said else name
 
 
-def _deciding(config: Mapping[str, Any]) -> dict[str, Any]:
+def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Every field that decides a result, by its dotted name."""
-    return {key: value for key, value in flatten(config).items() if key not in _APART}
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{key}.")
+        elif f"{prefix}{key}" not in _APART:
+            yield f"{prefix}{key}", value
