@@ -166,7 +166,7 @@ def test_whether_the_test_part_was_opened_is_reported(tmp_path: Path, kind: str)
     for validation in (None, 0.2):
         data = KINDS[kind](tmp_path / str(validation))
         config = resolve({**settings, "evaluation.validation": validation})
-        assert build_run_data(config, data).test_asked == (0 if validation else 1)
+        assert build_run_data(config, data).test_openings == (0 if validation else 1)
         chosen = {"evaluation.validation": validation} if validation else {}
         result = run(directory=tmp_path / f"run-{validation}", data=data, **settings, **chosen)
         assert result.audit is not None

@@ -2,6 +2,7 @@
 
 import inspect
 import platform
+from collections import Counter
 from importlib.metadata import version as package_version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -109,25 +110,23 @@ def stream(
     from deepccg.streams import build_stream, default_classes_per_task, load_dataset
 
     loaded = load_dataset(dataset, data_dir=data_dir)
+    per_task = classes_per_task
+    if per_task is None:
+        per_task = default_classes_per_task(loaded.n_classes)
     built = build_stream(
         stream,
         loaded.train,
-        classes_per_task=default_classes_per_task(loaded.n_classes)
-        if classes_per_task is None
-        else classes_per_task,
+        classes_per_task=per_task,
         examples_per_class=examples_per_class,
         batch_size=batch_size,
         seed=seed,
     )
     names = [loaded.class_names[c] for c in built.classes]
-    row = {label: place for place, label in enumerate(built.classes)}
-    presence = np.zeros((len(names), len(built)), dtype=np.int64)
-    sizes: dict[int, int] = {}
-    for step in range(len(built)):
-        for label in loaded.train.y[built.indices(step)].tolist():
-            presence[row[label], step] += 1
-        task = built.task_of(step)
-        sizes[task.id] = sizes.get(task.id, 0) + len(built.indices(step))
+    batches = [loaded.train.y[built.indices(step)] for step in range(len(built))]
+    presence = np.array([[(y == c).sum() for y in batches] for c in built.classes])
+    sizes: Counter[int] = Counter()
+    for step, y in enumerate(batches):
+        sizes[built.task_of(step).id] += len(y)
     tasks = [
         StreamTask(tuple(loaded.class_names[c] for c in task.classes), sizes[task.id])
         for task in built.tasks

@@ -4,20 +4,9 @@ from deepccg.core import validated
 from deepccg.experiment.audit.verdict import protocol_line
 from deepccg.experiment.build import build_learner, build_run_data
 from deepccg.experiment.checkpoint import CheckpointWarning
-from deepccg.experiment.config import (
-    EvaluationConfig,
-    MethodSettings,
-    RunConfig,
-    StreamConfig,
-)
-from deepccg.experiment.guards import (
-    Interrupted,
-    StopRequest,
-    ask_to_stop,
-    request_stop,
-    stop_requests,
-)
-from deepccg.experiment.load import StoredExamples, TrainedRun, load, load_run, stored_examples
+from deepccg.experiment.config import RunConfig
+from deepccg.experiment.guards import Interrupted, ask_to_stop, request_stop, stop_requests
+from deepccg.experiment.load import TrainedRun, load, load_run, stored_examples
 from deepccg.experiment.presets import PRESETS
 from deepccg.experiment.resolve import (
     learner_class,
@@ -36,14 +25,9 @@ __all__ = [
     "PRESETS",
     "CheckpointWarning",
     "ClassNeeded",
-    "EvaluationConfig",
     "Interrupted",
-    "MethodSettings",
     "RunConfig",
     "RunResult",
-    "StopRequest",
-    "StoredExamples",
-    "StreamConfig",
     "TrainedRun",
     "ask_to_stop",
     "build_learner",

@@ -47,7 +47,7 @@ class RunData:
     shift_images: TestSet | None = None
 
     @property
-    def test_opened(self) -> int:
+    def test_openings(self) -> int:
         """How often the run opened the test part."""
         return self.dataset.asked["test"] - self.opened_before
 

@@ -1,7 +1,9 @@
 """The auditor: checks that a run keeps the protocol, whatever its learner declares."""
 
 import contextlib
+import json
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
 from typing import Any, NoReturn
 
 import numpy as np
@@ -18,7 +20,7 @@ from deepccg.experiment.audit.measure import (
     held_by,
     unnamed_in_reach,
 )
-from deepccg.experiment.audit.verdict import Findings, PredictionSample, Reads, as_bytes, report
+from deepccg.experiment.audit.verdict import Findings, PredictionSample, report
 from deepccg.experiment.build import RunData
 from deepccg.experiment.config import RunConfig
 
@@ -80,7 +82,7 @@ class Auditor:
     def state(self) -> dict[str, Any] | None:
         """Return what a checkpoint has to keep; ``None`` if not audited from the start."""
         self._found.passes = self._counter.counts
-        return self._found.to_json() if self._complete else None
+        return asdict(self._found) if self._complete else None
 
     def on_batch(self, step: int) -> None:
         """Note that the batch of ``step`` was read; it is judged at the next evaluation."""
@@ -119,20 +121,18 @@ class Auditor:
             return None
         self._found.passes = self._counter.counts
         self._count_reads()
-        reads = Reads(
-            passes=self._passes,
-            examples=int((self._reads > 0).sum()),
-            total=int(self._reads.sum()),
-            most=int(self._reads.max(initial=0)),
-        )
+        reads = {
+            "passes": self._passes,
+            "examples": int((self._reads > 0).sum()),
+            "total": int(self._reads.sum()),
+            "most": int(self._reads.max(initial=0)),
+        }
         return report(self._found, reads, self._budget, self._offline)
 
     def close(self) -> None:
         """Write ``audit.json``: every rule was kept. Nothing is counted afterwards."""
         self._counter.phase = "audit"
-        audit = self.audit()
-        if audit is not None:
-            self._write(as_bytes(audit))
+        self._write_audit()
 
     def _count_reads(self) -> None:
         for step in self._uncounted:
@@ -192,16 +192,18 @@ class Auditor:
         return self._test
 
     def _judge_test_part(self) -> None:
-        asked = self._data.test_opened
-        self._found.test_opened |= asked > 0
+        opened = self._data.test_openings
+        self._found.test_opened |= opened > 0
         validation = self._config.evaluation.validation is not None
-        if asked > (0 if validation else 1):  # the one time is for scoring
+        if opened > (0 if validation else 1):  # the one time is for scoring
             what = "in a run scored on held-out training data" if validation else "while training"
             self._fail("test part", f"the test part of the data set was opened {what}")
 
     def _fail(self, rule: str, message: str) -> NoReturn:
         self._found.violations.append({"rule": rule, "message": message})
-        audit = self.audit()
-        if audit is not None:
-            self._write(as_bytes(audit))
+        self._write_audit()
         raise ProtocolViolation(f"protocol violation ({rule}): {message}")
+
+    def _write_audit(self) -> None:
+        if (audit := self.audit()) is not None:
+            self._write(json.dumps(audit, indent=2, allow_nan=False).encode() + b"\n")

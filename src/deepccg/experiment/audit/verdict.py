@@ -16,10 +16,9 @@ Version 1 has these keys; nothing in it depends on time or on interruptions:
 - ``passes``: network calls and images, forwards and backwards, in ``learning`` and ``evaluation``.
 """
 
-import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -46,41 +45,20 @@ class Findings:
     passes: dict[str, dict[str, int]] = field(default_factory=dict)
     violations: list[dict[str, str]] = field(default_factory=list)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return asdict(self)
-
     @classmethod
     def from_json(cls, saved: Mapping[str, Any]) -> "Findings":
-        """Read what ``to_json`` returned; ``TypeError`` or ``KeyError`` if it is something else."""
+        """Read findings saved as plain values; ``TypeError`` or ``KeyError`` for anything else."""
         return cls(**{**saved, "held": Held(**saved["held"])})
 
 
-@dataclass(frozen=True)
-class Reads:
-    """How often training examples were read.
-
-    Args:
-        passes: How often each may be read.
-        examples: How many were read at least once.
-        total: Reads of all examples.
-        most: Reads of the example that was read most often.
-    """
-
-    passes: int
-    examples: int
-    total: int
-    most: int
-
-
-def report(found: Findings, reads: Reads, budget: int, offline: bool) -> dict[str, Any]:
+def report(found: Findings, reads: Mapping[str, int], budget: int, offline: bool) -> dict[str, Any]:
     """Return the content of ``audit.json``."""
     return {
         "version": VERSION,
         "protocol": "offline" if offline else "single pass",
         "passed": not found.violations,
         "violations": list(found.violations),
-        "reads": asdict(reads),
+        "reads": dict(reads),
         "memory": {
             "budget": budget,
             "examples": found.held.examples,
@@ -98,17 +76,13 @@ def report(found: Findings, reads: Reads, budget: int, offline: bool) -> dict[st
     }
 
 
-def as_bytes(audit: Mapping[str, Any]) -> bytes:
-    """Return an audit as the bytes of its file."""
-    return json.dumps(audit, indent=2, allow_nan=False).encode() + b"\n"
-
-
 def protocol_line(audit: Mapping[str, Any] | None) -> str:
     """Return the audit in one line.
 
     >>> held = Held(100, {"examples": 308_800, "logits": 0}, 312)
     >>> found = Findings(evaluations=5, test_opened=True, held=held, most_examples=100)
-    >>> print(protocol_line(report(found, Reads(1, 5000, 5000, 1), 100, offline=False)))
+    >>> reads = {"passes": 1, "examples": 5000, "total": 5000, "most": 1}
+    >>> print(protocol_line(report(found, reads, 100, offline=False)))
     protocol: single pass, 5,000 examples read once; memory 100 of 100 examples, 308,800 bytes \
 + 0 other; no test data in training
     """
