@@ -2,19 +2,24 @@
 
 import os
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
-from deepccg.core import InputError, Learner, StateMismatch
+from deepccg.core import InputError, Learner, StateMismatch, Task
 from deepccg.experiment.build import build_learner
 from deepccg.experiment.checkpoint import CheckpointWarning, load_newest
 from deepccg.experiment.config import RunConfig
 from deepccg.experiment.session import read_run_config, recorded_learner
 from deepccg.methods import NetworkLearner
 from deepccg.records import RunDirectory
+from deepccg.streams import read_images
+
+CHUNK = 500  # images classified at once
 
 
 @dataclass(frozen=True)
@@ -32,6 +37,34 @@ class TrainedRun:
     class_names: tuple[str, ...]
     shape: tuple[int, ...]
     config: RunConfig
+
+    def predict_files(
+        self, files: Sequence[Path], classes: Sequence[str] | None = None
+    ) -> list[dict[str, float]]:
+        """Return the probabilities of image files by class name, the most likely class first.
+
+        Args:
+            files: The images; they are resized to the inputs of the run.
+            classes: Names of the only possible classes; ``None``: all.
+        """
+        if len(self.shape) != 3:
+            raise InputError("the run was trained on vectors: it cannot label image files")
+        task = None
+        if classes is not None:
+            unknown = [name for name in classes if name not in self.class_names]
+            if unknown:
+                known = ", ".join(self.class_names)
+                raise InputError(f"unknown class {unknown[0]!r}; known: {known}")
+            task = Task(id=-1, classes=tuple(map(self.class_names.index, classes)))
+        names = [self.class_names[label] for label in self.learner.columns(task)]
+        channels, height, width = self.shape
+        predictions = []
+        for start in range(0, len(files), CHUNK):
+            images = read_images(files[start : start + CHUNK], (channels, height, width))
+            for row in self.learner.predict_proba(torch.from_numpy(images), task).tolist():
+                ranked = sorted(zip(names, row, strict=True), key=lambda pair: -pair[1])
+                predictions.append({name: p for name, p in ranked if p > 0})
+        return predictions
 
 
 def load_run(
