@@ -81,13 +81,16 @@ def resolve_config(config: RunConfig, learner: type[Learner] | None = None) -> R
 
 
 def _is_complete(config: RunConfig, learner: type[Learner] | None) -> bool:
-    """Whether every field was given, those of the method included."""
+    """Whether every field was given, those of the method included, and the preset was applied."""
     if learner is not None and config.method.name != _import_path(learner):
+        return False
+    if (config.memory, config.memory_per_class) == (None, None):
         return False
     tables = (config, config.stream, config.network, config.evaluation)
     given = all(table.model_fields_set == type(table).model_fields.keys() for table in tables)
     fields = (learner or learner_class(config.method.name)).Config.model_fields
-    return given and config.method.fields.keys() == fields.keys()
+    applied = config.preset == recorded_name(config.preset)
+    return given and applied and config.method.fields.keys() == fields.keys()
 
 
 def _with_method_fields(config: RunConfig, learner: type[Learner]) -> RunConfig:
