@@ -27,7 +27,7 @@ check: $(STAMP)  ## lint, format, types, layers, doctests
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest --doctest-modules src/deepccg --doctest-glob='*.md' README.md docs
+	$(BIN)/pytest --doctest-modules src/deepccg --doctest-glob='*.md' README.md CONTRIBUTING.md docs
 
 format: $(STAMP)  ## let ruff fix and format
 	$(BIN)/ruff check --fix .

@@ -36,8 +36,8 @@ from reference import ONE_BY_ONE, ResNet
 
 from deepccg.core import Learner, TestSet
 from deepccg.evaluation import evaluate
-from deepccg.learners.inputs import IMAGES
 from deepccg.methods import METHODS
+from deepccg.networks.embedding import IMAGES
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "bench.json"

@@ -25,7 +25,7 @@ from deepccg import Dataset, load_dataset, run
 from deepccg.core import derive_seed
 from deepccg.estimator.ood import strangeness
 from deepccg.evaluation import brier_score, expected_calibration_error, reliability
-from deepccg.methods.deepccg import ClassConditional
+from deepccg.methods.deepccg import DeepCCG
 from deepccg.records import write_atomically
 from deepccg.streams import Split
 
@@ -66,14 +66,14 @@ def noise_images(seed: int) -> np.ndarray:
     return random.integers(0, 256, size=shape, dtype=np.uint8)
 
 
-class Outputs(NamedTuple):
+class ClassTable(NamedTuple):
     """What a learner says of images: logits ``[N, K]`` by label, and how strange, ``[N]``."""
 
     logits: torch.Tensor
     strange: np.ndarray
 
 
-def outputs_of(learner, inputs: dict[str, np.ndarray], file: Path) -> dict[str, Outputs]:
+def outputs_of(learner, inputs: dict[str, np.ndarray], file: Path) -> dict[str, ClassTable]:
     """Of several sets of images; kept in ``file``.
 
     How strange: DeepCCG's ``ood_score``, ER's energy, which is minus the log of the summed
@@ -84,21 +84,21 @@ def outputs_of(learner, inputs: dict[str, np.ndarray], file: Path) -> dict[str, 
         for name, images in inputs.items():
             x = torch.from_numpy(np.array(images))
             logits = learner.predict_logits(x)[:, order]
-            generative = isinstance(learner, ClassConditional)
+            generative = isinstance(learner, DeepCCG)
             strange = strangeness(learner, x) if generative else -logits.logsumexp(dim=1)
             found |= {name: logits.numpy(), f"{name}, how strange": strange.numpy()}
         file.parent.mkdir(parents=True, exist_ok=True)
         np.savez(file, **found)
     with np.load(file) as kept:
         return {
-            name: Outputs(
+            name: ClassTable(
                 torch.from_numpy(kept[name]).double(), kept[f"{name}, how strange"].astype(float)
             )
             for name in inputs
         }
 
 
-def scores_of(outputs: Outputs) -> dict[str, np.ndarray]:
+def scores_of(outputs: ClassTable) -> dict[str, np.ndarray]:
     """Out-of-distribution scores, ``[N]`` each; larger is stranger."""
     return {
         "confidence": -outputs.logits.softmax(dim=1).amax(dim=1).numpy(),
@@ -149,15 +149,18 @@ def tempered(logits: torch.Tensor, y: np.ndarray, seed: int) -> dict:
     return {"temperature": temperature, **calibration(logits[rest] / temperature, y[rest])}
 
 
-def distances(learner: ClassConditional, data: Dataset, seed: int) -> dict[str, float]:
+def distances(learner: DeepCCG, data: Dataset, seed: int) -> dict[str, float]:
     """Mean squared distances in the model's units, where a class's variance is one.
 
     To the image's own class mean for ``own ...``, to the nearest one for ``nearest ...``.
     """
-    belief, columns = learner.belief(), {label: c for c, label in enumerate(learner.classes)}
+    belief, columns = (
+        learner.current_classifier(),
+        {label: c for c, label in enumerate(learner.classes)},
+    )
 
     def to_means(x: torch.Tensor) -> torch.Tensor:
-        return learner.score(learner._embed_now(x), belief)
+        return learner.score(learner.embed_shaped(x), belief)
 
     found = {}
     for name, split in (("own stream", data.train), ("own test", data.test)):
@@ -185,7 +188,7 @@ def on_ten_classes(data: Dataset, method: str, seed: int, runs: Path) -> dict:
     inputs = {"test": data.test.x, "digits": digit_images(), "noise": noise_images(seed)}
     found = outputs_of(learner, inputs, runs / "outputs" / f"ten-{method}-{seed}.npz")
     known, logits = scores_of(found["test"]), found["test"].logits
-    generative = isinstance(learner, ClassConditional)
+    generative = isinstance(learner, DeepCCG)
     return {
         **({"distances": distances(learner, data, seed)} if generative else {}),
         **calibration(logits, data.test.y),

@@ -82,7 +82,7 @@ def fill(learner: Learner, setting: Setting) -> None:
     for name in columns.keys() & {"arrived", "cached_age"}:
         columns[name] = torch.arange(len(y)) % 20
     memory.append(**columns)
-    learner.outputs.seen += setting.per_class
+    learner.class_table.seen += setting.per_class
 
 
 @dataclass

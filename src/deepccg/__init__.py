@@ -6,6 +6,8 @@ Names are imported when they are first used, so that ``import deepccg`` costs no
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from deepccg.deprecation import install_moved_modules
+
 if TYPE_CHECKING:
     from deepccg.core import (
         Batch,
@@ -100,6 +102,9 @@ __all__ = [
     "run",
     "shifting_window",
 ]
+
+
+install_moved_modules()
 
 
 def __getattr__(name: str) -> Any:

@@ -7,7 +7,7 @@ import pytest
 
 OWN = """
 from deepccg.methods.er import ER
-from deepccg.memory.sampling import draw_balanced
+from deepccg.memory import draw_balanced
 
 
 class BalancedER(ER):

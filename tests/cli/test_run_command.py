@@ -206,7 +206,7 @@ def test_a_user_defined_learner_by_name(deepccg_process, tmp_path: Path) -> None
         "from deepccg import SGD, StepInfo\n\n\n"
         "class Lazy(SGD):\n"
         "    def learn(self, batch):\n"
-        "        self.receive(batch)\n"
+        "        self.begin_step(batch)\n"
         "        return StepInfo(loss=0.5)\n"
     )
     done = deepccg_process(

@@ -54,7 +54,7 @@ def test_a_preset_is_found_without_a_readable_test_part(
         ((*SGD, "--scenario", "task,tusk"), "scenario should be"),  # before the first is searched
     ],
 )
-def test_what_cannot_be_tuned_is_one_line(deepccg, place: Path, words, message: str) -> None:
+def test_bad_input_is_rejected_in_one_line(deepccg, place: Path, words, message: str) -> None:
     done = deepccg("tune", *words)
     assert done.code == 2
     assert message in done.err

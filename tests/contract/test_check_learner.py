@@ -66,8 +66,8 @@ class KeepsInputs(SGD):
         self.level.of = batch.x
         return info
 
-    def parts(self) -> dict[str, Any]:
-        return {**super().parts(), "level": self.level}
+    def state_parts(self) -> dict[str, Any]:
+        return {**super().state_parts(), "level": self.level}
 
 
 class DrawsFromTorch(SGD):
@@ -90,8 +90,8 @@ class ListensToTorch(SGD):
 
 
 class ForgetsItsGenerator(ER):
-    def parts(self) -> dict[str, Any]:
-        return {name: part for name, part in super().parts().items() if name != "generator"}
+    def state_parts(self) -> dict[str, Any]:
+        return {name: part for name, part in super().state_parts().items() if name != "generator"}
 
 
 class NamesUnseenClasses(SGD):
@@ -135,8 +135,8 @@ class GrowsItsState(SGD):
         self.diary.losses.append(info.loss)
         return info
 
-    def parts(self) -> dict[str, Any]:
-        return {**super().parts(), "diary": self.diary}
+    def state_parts(self) -> dict[str, Any]:
+        return {**super().state_parts(), "diary": self.diary}
 
 
 class GrowsItsCost(SGD):
@@ -180,8 +180,8 @@ class HandsOutLiveTensors(SGD):
 
 
 class NeverLearns(SGD):
-    def descend(self, loss: Tensor, lr: float) -> float:
-        return float(loss.detach()) + 0 * lr
+    def optimise(self, loss: Tensor) -> float:
+        return float(loss.detach())
 
 
 class AcceptsNaN(SGD):

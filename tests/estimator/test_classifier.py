@@ -188,9 +188,9 @@ def test_a_task_limits_what_is_possible(clouds: Any) -> None:
     assert set(model.predict(x, task=["dog"])) == {"dog"}
     with pytest.raises(InputError, match="'eel'"):
         model.predict(x, task=["eel"])
-    assert len(model.learner_.outputs.tasks) == 2
+    assert len(model.learner_.class_table.tasks) == 2
     model.partial_fit(*clouds(("cow", "dog"), 10), task=["cow", "dog"])  # the first one again
-    assert len(model.learner_.outputs.tasks) == 2
+    assert len(model.learner_.class_table.tasks) == 2
 
 
 def test_log_odds_against_the_definition() -> None:

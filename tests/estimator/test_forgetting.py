@@ -36,7 +36,7 @@ def never_held(model: DeepCCGClassifier, keep: Any) -> Any:
     learner = DeepCCG(model.learner_.network, memory=16, classes=range(len(labels)))
     codes = torch.tensor([labels.index(label) for label in table["label"][keep]])
     learner.memory.append(store.x[keep], codes, torch.zeros_like(codes))
-    learner.outputs.seen = torch.bincount(codes, minlength=len(labels))
+    learner.class_table.seen = torch.bincount(codes, minlength=len(labels))
     return lambda x: (labels, learner.predict_proba(torch.from_numpy(x)).numpy())
 
 

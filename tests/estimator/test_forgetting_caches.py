@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from deepccg import DeepCCGClassifier
-from deepccg.learners.embedding_cache import AGE, EMBEDDING, NEVER
+from deepccg.learners.embedding_cache import AGE, EMBEDDING, STALE
 
 NAMES = ("ant", "bee", "cow", "dog")
 
@@ -36,10 +36,10 @@ def test_no_cached_embedding_survives(
     memory = model.learner_.memory
     raw = memory._columns[EMBEDDING]  # free slots too
     assert not bool(torch.isin(raw[raw != 0], before).any())
-    assert bool((memory[AGE] == NEVER).all())
+    assert bool((memory[AGE] == STALE).all())
     assert model.score(x, y) > 0.5
     model.partial_fit(*clouds(("ant", "dog"), 5, seed=8))  # an open task: every class is needed
-    assert int(memory[AGE].max()) < NEVER
+    assert int(memory[AGE].max()) < STALE
 
 
 def test_an_estimator_with_caches_comes_back_from_its_file(

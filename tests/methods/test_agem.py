@@ -47,7 +47,7 @@ def modules_of(learner):
 
 
 def parameters_of(learner):
-    return [p.detach().clone() for m in learner.modules() for p in m.parameters()]
+    return [p.detach().clone() for m in learner.trainable_modules() for p in m.parameters()]
 
 
 def recorded(learner_class):
@@ -226,7 +226,7 @@ def test_memory_is_the_last_examples_of_each_class(world, declared):
             expected |= set(came[label][-(share + (rank < remainder)) :])
         memory = learner.memory
         assert sorted(world.numbers(memory.x)) == sorted(expected)
-        tasks = [learner.outputs.tasks[row - 1][0] for row in memory.task.tolist()]
+        tasks = [learner.class_table.tasks[row - 1][0] for row in memory.task.tolist()]
         labels = [learner.classes[column] for column in memory.y.tolist()]
         known = [(label, task.id) for label, task in world.who(memory.x)]
         assert list(zip(labels, tasks, strict=True)) == known

@@ -12,7 +12,7 @@ CHOOSING = pytest.mark.parametrize("method", [EntropySS, GSS, InfoGS])
 
 
 def parameters_of(learner):
-    return [p.detach().clone() for m in learner.modules() for p in m.parameters()]
+    return [p.detach().clone() for m in learner.trainable_modules() for p in m.parameters()]
 
 
 @CHOOSING

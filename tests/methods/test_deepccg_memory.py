@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deepccg.core import Task
-from deepccg.learners.selection import Selection
+from deepccg.learners.memory_selection import Selection
 from deepccg.methods import DeepCCG
 
 SELECTORS = ("greedy", "swap", "lasso", "reservoir", "random")
@@ -30,7 +30,7 @@ def assert_aligned(world, learner):
     memory = learner.memory
     if memory.size == 0:
         return
-    task_of = [None, *(task_id for task_id, _ in learner.outputs.tasks)]
+    task_of = [None, *(task_id for task_id, _ in learner.class_table.tasks)]
     held = [
         (learner.classes[column], task_of[row])
         for column, row in zip(memory.y, memory.task, strict=True)
@@ -146,7 +146,7 @@ class Recorded(DeepCCG):
     """Keeps what the selection was asked."""
 
     def learn(self, batch):
-        self.selection = Watched(self.config, self.memory, self.outputs, self.generator)
+        self.selection = Watched(self.config, self.memory, self.class_table, self.generator)
         self.held = self.memory.x.clone()
         with torch.no_grad():
             self.z_held = self.network(self.held) if self.memory.size else None

@@ -59,9 +59,9 @@ class Stale(DeepCCG):
     """Wrong: the posterior computed before a step is used after it."""
 
     def learn(self, batch):
-        kept = self._belief
+        kept = self._classifier
         info = super().learn(batch)
-        self._belief = kept
+        self._classifier = kept
         return info
 
 
@@ -120,15 +120,15 @@ def test_fitted_scale_is_that_of_the_memory(world):
         z = learner.network(learner.memory.x)
     y = learner.memory.y
     expected = fitted_scale(z, y, class_posterior(z, y, len(learner.classes)))
-    _, scale = learner.belief()
+    scale = learner.current_classifier().scale
     torch.testing.assert_close(scale, expected)
     assert float(scale) != pytest.approx(1.0)
 
 
 def test_learned_scale_sharpens_predictions_as_it_moves(world):
     learner = teach(world, deepccg(world, embedding_scale="learned"))
-    _, scale = learner.belief()
-    assert float(scale.log()) == pytest.approx(float(learner.scale.log.detach()))
+    scale = learner.current_classifier().scale
+    assert float(scale.log()) == pytest.approx(float(learner.log_scale.log.detach()))
     x = world.batch([0, 1, 2, 3]).x
     before = learner.predict_logits(x)
     state = learner.state_dict()

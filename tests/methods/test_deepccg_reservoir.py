@@ -6,7 +6,8 @@ from pydantic import ValidationError
 from scipy import stats
 
 from deepccg.core import Batch, Task
-from deepccg.memory import offer_to_reservoir
+from deepccg.learners.context import Replay
+from deepccg.memory import keep_one_per_class, offer_to_reservoir
 from deepccg.methods import ER, DeepCCG
 from deepccg.methods.deepccg_ablations import DeepCCGReservoir
 from deepccg.networks import Flat
@@ -31,7 +32,7 @@ class Restarting(DeepCCGReservoir):
     def finish_task(self):
         self.came = 0
 
-    def remember(self, x, y, rows, *_):
+    def update_memory(self, x, y, rows, *_):
         offer_to_reservoir(self.memory, x, y, rows, seen=self.came, generator=self.generator)
         self.came += len(y)
 
@@ -39,7 +40,7 @@ class Restarting(DeepCCGReservoir):
 class CountsOnlyStored(DeepCCGReservoir):
     """Wrong: the counter stops when the memory is full, so new examples are stored too often."""
 
-    def remember(self, x, y, rows, *_):
+    def update_memory(self, x, y, rows, *_):
         size = self.memory.size
         offer_to_reservoir(self.memory, x, y, rows, seen=size, generator=self.generator)
 
@@ -56,7 +57,7 @@ def check_memory_is_ers(learner_class, world, make_world):
         for name in ("x", "y", "task"):
             assert torch.equal(ours.memory[name], ers.memory[name])
     held = [(label, task and task.id) for label, task in world.who(ours.memory.x)]
-    rows = [None, *(task_id for task_id, _ in ours.outputs.tasks)]
+    rows = [None, *(task_id for task_id, _ in ours.class_table.tasks)]
     told = [
         (ours.classes[column], rows[row])
         for column, row in zip(ours.memory.y, ours.memory.task, strict=True)
@@ -104,10 +105,11 @@ def replaying_by_number(learner_class, numbers_of):
     """Replays the same examples wherever they are stored."""
 
     class Pinned(learner_class):
-        def draw_replay(self):
+        def sample_replay(self):
             numbers = numbers_of(self.memory.x) if self.memory.size else []
             shuffled = sorted(range(len(numbers)), key=lambda slot: numbers[slot] * 7919 % 101)
-            return torch.tensor(shuffled[: min(4, len(numbers) // 2)], dtype=torch.int64)
+            drawn = torch.tensor(shuffled[: min(4, len(numbers) // 2)], dtype=torch.int64)
+            return Replay(keep_one_per_class(drawn, self.memory.y, self.memory.counts), 0)
 
     return Pinned
 

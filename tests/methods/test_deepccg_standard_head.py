@@ -8,7 +8,7 @@ import torch
 
 from deepccg.core import Task
 from deepccg.gaussian import class_posterior, squared_distances
-from deepccg.learners.losses import masked_cross_entropy, reduce_replay
+from deepccg.learners.heads import masked_cross_entropy, reduce_replay
 from deepccg.methods import ER, SGD, DeepCCG
 from deepccg.methods.deepccg_ablations import DeepCCGStandardHead
 from deepccg.networks import Flat
@@ -23,7 +23,7 @@ def modules_of(learner):
 
 
 def parameters_of(learner):
-    return [p.detach().clone() for m in learner.modules() for p in m.parameters()]
+    return [p.detach().clone() for m in learner.trainable_modules() for p in m.parameters()]
 
 
 def recorded(learner_class):
@@ -45,7 +45,7 @@ class UsesMeans(DeepCCGStandardHead):
     def loss(self, x, y, rows, replay):
         inputs = torch.cat([x, self.memory.x[replay]]) if len(replay) else x
         known = self.embed(self.memory.x) if self.memory.size else x.new_zeros(0, self.dim)
-        means = class_posterior(known, self.memory.y, len(self.outputs)).mean
+        means = class_posterior(known, self.memory.y, len(self.class_table)).mean
         logits = -squared_distances(self.network(inputs), means) / 2 + 0 * self.logits(inputs)
         labels = torch.cat([y, self.memory.y[replay]])
         terms = masked_cross_entropy(logits, labels, self.masks(rows, replay))
@@ -103,7 +103,7 @@ class SelectsAfterTheStep(DeepCCGStandardHead):
 class StoresAsEr(DeepCCGStandardHead):
     """Wrong: the memory of ER."""
 
-    remember = ER.remember
+    update_memory = ER.update_memory
 
 
 class ForgetsTheEvidence(DeepCCGStandardHead):

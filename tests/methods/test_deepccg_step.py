@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from deepccg.core import Diverged, Task
 from deepccg.gaussian import class_posterior, fitted_scale
-from deepccg.memory.sampling import draw_balanced, draw_uniform, give_back
+from deepccg.memory import draw_balanced, draw_uniform, keep_one_per_class
 from deepccg.methods import DeepCCG
 
 WINDOWS = (Task(0, (0, 1, 2)), Task(1, (1, 2, 3)), Task(2, (5, 6)), None)
@@ -23,14 +23,12 @@ LR = 0.05
 class Recorded(DeepCCG):
     """Keeps what a step began with: the modules, the memory, R, and what R is kept from."""
 
-    def draw_replay(self):
+    def sample_replay(self):
         self.before = copy.deepcopy(modules_of(self))
-        drawn = super().draw_replay()
-        literal = self.config.replay_draw == "literal"
-        replay = drawn if literal else give_back(drawn, self.memory.y, self.memory.counts)
+        drawn = super().sample_replay()
         outside = torch.ones(self.memory.size, dtype=torch.bool)
-        outside[replay] = False
-        self.replay, self.rest = self.memory.x[replay], self.memory.x[outside]
+        outside[drawn.slots] = False
+        self.replay, self.rest = self.memory.x[drawn.slots], self.memory.x[outside]
         return drawn
 
     def step_of(self, batch):
@@ -40,7 +38,7 @@ class Recorded(DeepCCG):
 
 
 def modules_of(learner):
-    return {"network": learner.network, "scale": learner.scale}
+    return {"network": learner.network, "scale": learner.log_scale}
 
 
 def trained_modules(learner):
@@ -160,22 +158,23 @@ def test_each_example_is_compared_under_its_own_mask(
 class ConditionsOnReplay(Recorded):
     """Wrong: R is part of what the posterior rests on, so that examples explain themselves."""
 
-    def _slots_needed(self, mask, over, replay):
-        return super()._slots_needed(mask, over, replay[:0])
+    def context_slots(self, mask, replay, over_quota):
+        return super().context_slots(mask, replay[:0], over_quota)
 
 
 class ComparesWithEveryClass(Recorded):
     """Wrong: denominators run over all classes whatever the task."""
 
-    def _mask(self, rows, replay):
-        return torch.ones_like(super()._mask(rows, replay))
+    def class_masks(self, task_idx, replay):
+        return torch.ones_like(super().class_masks(task_idx, replay))
 
 
 class StepsTwice(Recorded):
     """Wrong: two steps on one batch."""
 
-    def descend(self, loss, lr):
-        return super().descend(loss, 2 * lr)
+    def apply_gradients(self, gradients):
+        super().apply_gradients(gradients)
+        super().apply_gradients(gradients)
 
 
 @pytest.mark.parametrize("wrong", [ConditionsOnReplay, ComparesWithEveryClass, StepsTwice])
@@ -273,7 +272,9 @@ def test_replay_and_rest_share_the_memory_between_them(world):
 def test_give_back_leaves_one_of_every_class_and_no_more(labels, random):
     y = torch.tensor(labels)
     drawn = random.sample(range(len(labels)), random.randint(0, len(labels)))
-    kept = give_back(torch.tensor(drawn, dtype=torch.int64), y, Counter(y.tolist())).tolist()
+    kept = keep_one_per_class(
+        torch.tensor(drawn, dtype=torch.int64), y, Counter(y.tolist())
+    ).tolist()
     assert set(kept) <= set(drawn)
     for label in set(labels):
         members = {slot for slot, owner in enumerate(labels) if owner == label}
@@ -308,7 +309,7 @@ def test_learned_scale_moves_and_a_given_one_stays(world):
         tells = learned.learn(batch).extra["scale"]
         assert given_scale.learn(batch).extra["scale"] == 2.0
         assert tells == pytest.approx(learned.before["scale"].log.exp().item())
-    assert learned.scale.log.exp().item() != pytest.approx(2.0, abs=1e-4)
+    assert learned.log_scale.log.exp().item() != pytest.approx(2.0, abs=1e-4)
 
 
 def test_fitted_scale_is_that_of_the_conditioning_set(world):

@@ -17,16 +17,16 @@ LABELS = ([0, 1, 2, 1], [1, 2, 3, 3, 2], [2, 4, 3])
 class StoresMasked(DERPP):
     """Wrong: what is stored are the logits under the task's mask."""
 
-    def remember(self, x, y, rows, logits):
-        mask = self.outputs.mask("task", rows)
-        super().remember(x, y, rows, logits.masked_fill(~mask, -math.inf))
+    def store(self, x, y, task_idx, logits):
+        mask = self.class_table.mask("task", task_idx)
+        super().store(x, y, task_idx, logits.masked_fill(~mask, -math.inf))
 
 
 class StoresAfterTheStep(DERPP):
     """Wrong: the logits are computed again, with the parameters after the step."""
 
-    def remember(self, x, y, rows, logits):  # noqa: ARG002
-        super().remember(x, y, rows, self.scores(x))
+    def store(self, x, y, task_idx, logits):  # noqa: ARG002
+        super().store(x, y, task_idx, self.scores(x))
 
 
 class RefreshesAtTaskEnd(DERPP):
@@ -42,7 +42,7 @@ class MatchesLaterOutputs(DERPP):
     """Wrong: outputs that did not exist at insertion are pulled to zero."""
 
     def matched(self, slots):
-        return torch.ones(len(slots), len(self.outputs), dtype=torch.bool)
+        return torch.ones(len(slots), len(self.class_table), dtype=torch.bool)
 
 
 def modules_of(learner):
@@ -50,7 +50,7 @@ def modules_of(learner):
 
 
 def parameters_of(learner):
-    return [p.detach().clone() for m in learner.modules() for p in m.parameters()]
+    return [p.detach().clone() for m in learner.trainable_modules() for p in m.parameters()]
 
 
 def recorded(learner_class):
@@ -215,7 +215,7 @@ def test_logits_are_counted_among_what_is_held(world):
         learner.learn(batch)
     classes = len(learner.classes)
     assert classes == 6
-    assert learner.holdings().bytes["logits"] == 8 * classes * 8  # examples, outputs, float64
+    assert learner.memory_usage().bytes["logits"] == 8 * classes * 8  # examples, outputs, float64
 
 
 @pytest.mark.parametrize("name", ["memory.logits", "memory.outputs"])

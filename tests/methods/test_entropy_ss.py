@@ -38,7 +38,7 @@ class FirstOfEqual(EntropySS):
 
 
 def parameters_of(learner):
-    return [p.detach().clone() for m in learner.modules() for p in m.parameters()]
+    return [p.detach().clone() for m in learner.trainable_modules() for p in m.parameters()]
 
 
 def spread(points):
@@ -74,7 +74,7 @@ def check_who_leaves(learner_class, world, space):
         learner.learn(batch)
         if len(before_y) < 9:
             continue
-        column = learner.outputs._column[int(batch.y)]
+        column = learner.class_table._column[int(batch.y)]
         x, y = torch.cat([before_x, batch.x]), torch.cat([before_y, torch.tensor([column])])
         counts = Counter(y.tolist())
         kept = set(world.numbers(learner.memory.x))
@@ -145,7 +145,7 @@ def test_classes_stay_balanced(make_world):
     class Reservoir(EntropySS):
         """Wrong: ER's memory."""
 
-        remember = ER.remember
+        update_memory = ER.update_memory
 
     check_balance(EntropySS, make_world())
     with pytest.raises(AssertionError):
@@ -180,5 +180,5 @@ def test_kept_distances_are_those_of_the_memory(world):
         batch = world.batch([step % 3, 1])
         assert learner.learn(batch) == twin.learn(batch)
     assert torch.equal(learner.memory.x, twin.memory.x)
-    held = learner.holdings().bytes
+    held = learner.memory_usage().bytes
     assert held["distances"] == 8 * sum(n**2 for n in Counter(twin.memory.y.tolist()).values())

@@ -29,7 +29,7 @@ def modules_of(learner):
 
 
 def parameters_of(learner):
-    return [p.detach().clone() for m in learner.modules() for p in m.parameters()]
+    return [p.detach().clone() for m in learner.trainable_modules() for p in m.parameters()]
 
 
 def test_without_memory_it_is_sgd_bit_for_bit(world):
@@ -120,7 +120,7 @@ def test_labels_tasks_and_examples_stay_together(world):
     for task, labels in zip(WINDOWS * 4, LABELS * 4, strict=True):
         learner.learn(world.batch(labels, task))
         memory = learner.memory
-        rows = [None, *(task_id for task_id, _ in learner.outputs.tasks)]
+        rows = [None, *(task_id for task_id, _ in learner.class_table.tasks)]
         held = [
             (learner.classes[column], rows[row])
             for column, row in zip(memory.y, memory.task, strict=True)

@@ -19,7 +19,7 @@ class OwnTaskReplay(ERACE):
     """Wrong: replayed examples are compared with their own task, as in ER."""
 
     def masks(self, rows, replay):
-        own = self.outputs.mask("task", torch.cat([rows, self.memory.task[replay]]))
+        own = self.class_table.mask("task", torch.cat([rows, self.memory.task[replay]]))
         return own.to(self.device)
 
 
@@ -28,7 +28,7 @@ class SliceFromMax(ERACE):
 
     def masks(self, rows, replay):
         masks = super().masks(rows, replay)
-        masks[: len(rows), int(self.outputs.seen.nonzero().max()) :] = True
+        masks[: len(rows), int(self.class_table.seen.nonzero().max()) :] = True
         return masks
 
 
@@ -37,7 +37,7 @@ def modules_of(learner):
 
 
 def parameters_of(learner):
-    return [p.detach().clone() for m in learner.modules() for p in m.parameters()]
+    return [p.detach().clone() for m in learner.trainable_modules() for p in m.parameters()]
 
 
 def head_rows_touched(learner, loss):
@@ -56,7 +56,7 @@ def check_which_rows_are_touched(learner_class, world):
         batch = world.batch(labels, task)
         seen = {label for label, _ in world.log}
         stored = torch.arange(learner.memory.size)
-        x, y, rows = learner.receive(batch)
+        x, y, rows = learner.begin_step(batch)
         stream = learner.loss(x, y, rows, stored[:0])
         touched = head_rows_touched(learner, stream)
         assert {label for label, size in touched.items() if size > 0} == set(labels)
@@ -70,7 +70,7 @@ def check_which_rows_are_touched(learner_class, world):
             )
             touched = head_rows_touched(learner, everything - stream)
             assert {label for label, size in touched.items() if size > 1e-6} == seen
-        learner.remember(x, y, rows)
+        learner.update_memory(x, y, rows)
 
 
 def check_step(learner_class, world, assert_stepped, present_only):

@@ -43,7 +43,7 @@ class NoOutliers(ESMER):
 class WarmUp(ESMER):
     """Wrong online: nothing is stored or noted in the first epoch of a task, the only one."""
 
-    def remember(self, x, y, rows):
+    def update_memory(self, x, y, rows):
         pass
 
     def note(self, error):
@@ -53,20 +53,20 @@ class WarmUp(ESMER):
 class CountsAll(ESMER):
     """Wrong: the reservoir's counter also counts what it was not offered."""
 
-    def remember(self, x, y, rows):
-        super().remember(x, y, rows)
-        self.errors.offered = int(self.outputs.seen.sum())
+    def update_memory(self, x, y, rows):
+        super().update_memory(x, y, rows)
+        self.errors.offered = int(self.class_table.seen.sum())
 
 
 class StoresAll(ESMER):
     """Wrong: the margin does not reach the memory."""
 
-    def receive(self, batch):
-        self.whole = super().receive(batch)
+    def begin_step(self, batch):
+        self.whole = super().begin_step(batch)
         return self.whole
 
-    def remember(self, *_):
-        super().remember(*self.whole)
+    def update_memory(self, *_):
+        super().update_memory(*self.whole)
 
 
 def recorded(learner_class):
@@ -84,7 +84,7 @@ def recorded(learner_class):
 
 
 def parameters_of(learner):
-    return [p.detach().clone() for m in learner.modules() for p in m.parameters()]
+    return [p.detach().clone() for m in learner.trainable_modules() for p in m.parameters()]
 
 
 def stable_parameters(teacher):
@@ -258,7 +258,7 @@ def test_new_rows_of_the_head_are_taken_over_and_old_ones_stay(world):
     learner = ESMER(world.network(), ESMER.Config(ema_rate=0))
     learner.learn(world.batch([0, 1], WINDOWS[0]))
     before = learner.stable.head.weight.clone()
-    learner.receive(world.batch([3], WINDOWS[1]))
+    learner.begin_step(world.batch([3], WINDOWS[1]))
     assert len(learner.stable.head.weight) == len(learner.stable.head.bias) == 4
     assert torch.equal(learner.stable.head.weight[:3], before)
     assert torch.equal(learner.stable.head.weight[3], learner.head.weight[3])
@@ -273,7 +273,7 @@ def test_no_gradient_reaches_the_stable_network(world):
     assert not any(p.requires_grad for m in modules for p in m.parameters())
     assert not learner.stable.logits(world.batch([0]).x).requires_grad
     ours = {p.data_ptr() for m in modules for p in m.parameters()}
-    assert not ours & {p.data_ptr() for p in learner.trained()}
+    assert not ours & {p.data_ptr() for p in learner.trainable_parameters()}
 
 
 def test_each_network_predicts_when_asked(world):
@@ -306,8 +306,8 @@ def test_copy_is_paid_for_in_bytes(budget, limit):
     learner.learn(image_batch())
     assert learner.errors.limit == max(0, budget - math.ceil(274_980 * 4 / 3088)) == limit
     assert learner.memory.size == min(6, limit)
-    assert learner.holdings().bytes["network copy"] == 274_980 * 4
-    assert learner.holdings().bytes["examples"] == min(6, limit) * 3088
+    assert learner.memory_usage().bytes["network copy"] == 274_980 * 4
+    assert learner.memory_usage().bytes["examples"] == min(6, limit) * 3088
 
 
 @pytest.mark.parametrize(("budget", "reduction", "limit"), [(20, 12, 8), (20, 0, 20), (5, 9, 0)])
@@ -318,7 +318,7 @@ def test_fewer_examples_are_stored_than_the_budget_allows(world, budget, reducti
         learner.learn(world.batch(labels, task))
         assert learner.memory.size <= limit
     assert learner.memory.size == limit
-    assert learner.holdings().examples == limit
+    assert learner.memory_usage().examples == limit
 
 
 def test_no_margin_survives_json_and_infinity_is_refused():

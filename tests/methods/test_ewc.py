@@ -34,7 +34,7 @@ def windows(world, batches=3):
 
 
 def parameters_of(learner):
-    return [p.detach().clone() for p in learner.trained()]
+    return [p.detach().clone() for p in learner.trainable_parameters()]
 
 
 def recorded(learner_class):
@@ -263,12 +263,12 @@ def test_a_stiff_penalty_holds_proximally_and_diverges_explicitly(make_world):
 
 def test_it_tells_what_it_holds(world):
     learner = EWC(world.network(), classes=range(6))
-    size = 8 * sum(p.numel() for p in learner.trained())
+    size = 8 * sum(p.numel() for p in learner.trainable_parameters())
     kinds = {"examples": 0, "fisher": 2 * size, "centre": size, "derived": 3 * size}
-    assert learner.holdings().bytes == kinds
+    assert learner.memory_usage().bytes == kinds
     for batch in windows(world):
         learner.learn(batch)
-    assert learner.holdings().bytes == kinds
+    assert learner.memory_usage().bytes == kinds
 
 
 def test_batch_normalisation_is_refused():

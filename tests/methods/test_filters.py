@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from deepccg.core import InputError
-from deepccg.methods.packnet_filters import filter_layers, only
+from deepccg.methods.packnet_filters import filter_layers, filters_enabled
 from deepccg.networks import MLP, Flat, NetworkConfig, SlimResNet18, build_network
 
 
@@ -54,7 +54,7 @@ def test_filters_that_are_off_give_zero_behind_their_norm(network):
     x = torch.randn(2, 6) if isinstance(network, MLP) else torch.randn(2, 3, 16, 16)
     outputs = []
     plain = network(x)
-    with only(layers, on):
+    with filters_enabled(layers, on):
         handles = [
             module.register_forward_hook(lambda _m, _x, y: outputs.append(y))
             for layer in layers
@@ -76,7 +76,7 @@ def test_the_network_is_left_as_it_was_even_after_an_error():
     names, copied = list(network.state_dict()), copy.deepcopy(network)
     layers = filter_layers(network)
     off = [torch.zeros(layer.width, dtype=torch.bool) for layer in layers]
-    with pytest.raises(RuntimeError, match="shape"), only(layers, off):
+    with pytest.raises(RuntimeError, match="shape"), filters_enabled(layers, off):
         network(torch.zeros(2, 9))
     assert list(network.state_dict()) == names
     assert not any(module._forward_hooks for module in network.modules())

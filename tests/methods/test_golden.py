@@ -145,7 +145,7 @@ def test_a_thousandth_of_a_percent_in_the_step_size_is_noticed():
 class KeepsTheFirst(ER):
     """Wrong: a memory that, once full, never changes."""
 
-    def remember(self, x, y, rows):
+    def update_memory(self, x, y, rows):
         free = self.memory.capacity - self.memory.size
         self.memory.append(x[:free], y[:free], rows[:free])
 

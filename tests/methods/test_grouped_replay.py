@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from deepccg.memory.sampling import draw_grouped
+from deepccg.memory import draw_grouped
 
 DRAWS = 2000
 

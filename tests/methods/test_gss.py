@@ -36,7 +36,7 @@ class WrongMask(GSS):
 
     def gradient_products(self, x, y, rows, drawn):
         self.masks = lambda rows, replay: torch.ones(
-            len(rows) + len(replay), len(self.outputs), dtype=torch.bool
+            len(rows) + len(replay), len(self.class_table), dtype=torch.bool
         )
         products = super().gradient_products(x, y, rows, drawn)
         del self.masks
@@ -53,16 +53,16 @@ class BareCosine(GSS):
 class BeforeTheStep(GSS):
     """Wrong: gradients at the parameters the step began with."""
 
-    def step(self, gradients, lr):
-        self.later = (gradients, lr)
+    def apply_gradients(self, gradients):
+        self.later = gradients
 
-    def remember(self, x, y, rows):
-        super().remember(x, y, rows)
-        super().step(*self.later)
+    def update_memory(self, x, y, task_idx):
+        super().update_memory(x, y, task_idx)
+        super().apply_gradients(self.later)
 
 
 def parameters_of(learner):
-    return [p.detach().clone() for m in learner.modules() for p in m.parameters()]
+    return [p.detach().clone() for m in learner.trainable_modules() for p in m.parameters()]
 
 
 def gradient_of(learner, world, example):

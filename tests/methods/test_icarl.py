@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from deepccg.core import Batch, State, StateMismatch, Task
-from deepccg.methods.icarl import Herd, ICaRL
+from deepccg.methods.icarl import HerdingSelection, ICaRL
 from deepccg.networks import MLP, Flat
 
 WINDOWS = (Task(0, (0, 1, 2)), Task(1, (1, 2, 3)), Task(2, (2, 3, 4)))
@@ -48,13 +48,15 @@ class Repicks(ICaRL):
     def __init__(self, *args, **fields):
         super().__init__(*args, **fields)
 
-        class Repeating(Herd):
+        class Repeating(HerdingSelection):
             def select(self, candidates):
                 apart = candidates.z - candidates.target[:, None]
                 cost = apart.square().sum(dim=2).masked_fill(~candidates.real, torch.inf)
                 return F.one_hot(cost.argmin(dim=1), cost.shape[1]).bool() & candidates.real
 
-        self.herd = Repeating(self.herd.config, self.memory, self.outputs, self.generator)
+        self.selection = Repeating(
+            self.selection.config, self.memory, self.class_table, self.generator
+        )
 
 
 class RawFeatures(ICaRL):
@@ -156,7 +158,7 @@ def check_current_labels_are_one_hot(learner_class, world):
     for task, labels in STREAM:
         learner.learn(world.batch(labels, task))
     batch = world.batch([2, 3, 4, 4], WINDOWS[2])
-    x, y, _ = learner.receive(batch)
+    x, y, _ = learner.begin_step(batch)
     targets = dict(zip(learner.classes, learner.targets(x, y).T.tolist(), strict=True))
     for label in WINDOWS[2].classes:
         assert targets[label] == [float(label == own) for own in batch.y.tolist()]
@@ -334,7 +336,7 @@ def test_without_tasks_there_is_no_old_network(world):
     for _, labels in STREAM:
         learner.learn(world.batch(labels))
     assert learner.past.teacher is None
-    assert learner.holdings().bytes["network copy"] == 0
+    assert learner.memory_usage().bytes["network copy"] == 0
     assert not [name for name in learner.state_dict().tensors if name.startswith("past.")]
 
 
@@ -342,8 +344,8 @@ def test_old_network_is_the_one_at_the_end_of_the_task(world):
     learner = ICaRL(world.network(), memory=9)
     for task, labels in STREAM:
         end = copy.deepcopy(modules_of(learner))
-        rows = len(learner.outputs)
-        boundary = learner.outputs.current not in (None, task.id + 1)
+        rows = len(learner.class_table)
+        boundary = learner.class_table.current not in (None, task.id + 1)
         learner.learn(world.batch(labels, task))
         if boundary:
             old = learner.past.teacher
@@ -353,7 +355,7 @@ def test_old_network_is_the_one_at_the_end_of_the_task(world):
             assert not any(p.requires_grad for p in old.network.parameters())
             bytes_held = sum(p.numel() * 8 for m in end.values() for p in m.parameters())
             buffers = sum(b.numel() * 8 for b in end["network"].buffers())
-            assert learner.holdings().bytes["network copy"] == bytes_held + buffers
+            assert learner.memory_usage().bytes["network copy"] == bytes_held + buffers
     assert len(old.head.bias) == 4
 
 
@@ -368,7 +370,7 @@ def test_a_state_without_a_copy_takes_it_away_and_one_with_it_brings_it(world):
     old.load_state_dict(empty)
     assert old.past.teacher is None
     assert old.past.columns == []
-    assert old.holdings().bytes["network copy"] == 0
+    assert old.memory_usage().bytes["network copy"] == 0
 
 
 def test_states_whose_copy_does_not_fit_are_refused(world):

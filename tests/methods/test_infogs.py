@@ -23,7 +23,7 @@ class LearnabilityWithoutThePoint(InfoGS):
 class NeverRefreshed(InfoGS):
     """Wrong: a stored feature stays what it was when stored."""
 
-    def refresh(self, x):
+    def refresh(self, x, replayed):  # noqa: ARG002
         return self.embed(x)
 
 
@@ -44,7 +44,7 @@ class FrozenModel(InfoGS):
 
 
 def parameters_of(learner):
-    return [p.detach().clone() for m in learner.modules() for p in m.parameters()]
+    return [p.detach().clone() for m in learner.trainable_modules() for p in m.parameters()]
 
 
 def log_density(phi, targets, known, i, noise, prior):
@@ -77,7 +77,13 @@ def greedy_owners(phi, targets, size, config):
 def check_selection(learner_class, world):
     """The memory after each full step is what the loops above choose from the kept features."""
     config = learner_class.Config(lr=0.1, learnability=1.5, noise=0.2, prior=3.0)
-    learner = learner_class(world.network(), config, memory=9)
+
+    class Recorded(learner_class):
+        def draw_replay(self):
+            self.replayed = super().draw_replay()
+            return self.replayed
+
+    learner = Recorded(world.network(), config, memory=9)
     entered = 0
     for task, labels in zip((*WINDOWS, None) * 4, (*LABELS, [0, 4]) * 4, strict=True):
         batch = world.batch(labels, task)
@@ -86,7 +92,7 @@ def check_selection(learner_class, world):
             continue
         stored, features = learner.memory.x.clone(), learner.memory["feature"].clone()
         learner.learn(batch)
-        replayed = learner._replayed
+        replayed = learner.replayed
         features[replayed] = learner.embed(stored[replayed])  # under the network after the step
         features = torch.cat([features, learner.embed(batch.x)])
         pool = torch.cat([stored, batch.x])
@@ -126,7 +132,7 @@ def test_features_are_stored_counted_and_resumed(world):
     learner = InfoGS(world.network(), memory=6)
     for labels in LABELS * 2:
         learner.learn(world.batch(labels))
-    assert learner.holdings().bytes["feature"] == 6 * 3 * 8
+    assert learner.memory_usage().bytes["feature"] == 6 * 3 * 8
     twin = InfoGS(world.network(1), memory=6)
     twin.load_state_dict(learner.state_dict())
     for labels in LABELS * 2:

@@ -81,7 +81,7 @@ def test_frozen_parameters_stay_and_the_others_learn(name):
 def test_scale_is_learned_even_where_the_embedding_is_fixed():
     config = DeepCCG.Config(embedding_scale="learned", initial_scale=0.5)
     learner = taught(DeepCCG, Flat(6), count=6, config=config)
-    assert learner.scale.log.exp().item() != pytest.approx(0.5, abs=1e-4)
+    assert learner.log_scale.log.exp().item() != pytest.approx(0.5, abs=1e-4)
 
 
 def test_network_without_a_size_is_refused():

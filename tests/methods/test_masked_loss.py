@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deepccg.core import Task
-from deepccg.learners.losses import masked_cross_entropy, reduce
+from deepccg.learners.heads import masked_cross_entropy
+from deepccg.learners.optimiser import reduce
 from deepccg.methods import ER, SGD
 
 OLD, NEW = Task(0, (0, 1)), Task(1, (2, 3))
@@ -76,7 +77,7 @@ def test_stored_examples_of_one_class_keep_the_window_they_came_from(world):
     learner = ER(world.network(), memory=4)
     learner.learn(world.batch([1, 1], Task(0, (0, 1))))
     learner.learn(world.batch([1, 1], Task(1, (1, 2))))
-    masks = learner.outputs.mask("task", learner.memory.task)
+    masks = learner.class_table.mask("task", learner.memory.task)
     allowed = [{learner.classes[column] for column in row.nonzero()} for row in masks]
     assert learner.memory.y.unique().numel() == 1
     assert allowed == [set(task.classes) for _, task in world.who(learner.memory.x)]

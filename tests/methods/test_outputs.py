@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deepccg.core import Batch, InputError, State, StateMismatch, Task
-from deepccg.learners.classes import OPEN_TASK, Outputs
+from deepccg.learners.class_table import OPEN_TASK, ClassTable
 
 
 def batch_of(labels: list[int], task: Task | None = None) -> Batch:
     return Batch(torch.zeros(len(labels), 2), torch.tensor(labels), task)
 
 
-def meet(outputs: Outputs, labels: list[int], task: Task | None = None) -> tuple[list[int], int]:
+def meet(outputs: ClassTable, labels: list[int], task: Task | None = None) -> tuple[list[int], int]:
     """Check and observe a batch, as every learner does."""
     batch = batch_of(labels, task)
     outputs.begins_task(batch)
@@ -24,13 +24,13 @@ def meet(outputs: Outputs, labels: list[int], task: Task | None = None) -> tuple
     return columns.tolist(), int(rows[0])
 
 
-def labels_allowed(outputs: Outputs, kind: str, row: int) -> set[int]:
+def labels_allowed(outputs: ClassTable, kind: str, row: int) -> set[int]:
     mask = outputs.mask(kind, torch.tensor([row]))[0]
     return {label for label, allowed in zip(outputs.classes, mask, strict=True) if allowed}
 
 
 def test_columns_follow_first_appearance_and_tasks_name_theirs_at_once():
-    outputs = Outputs([4])
+    outputs = ClassTable([4])
     columns, row = meet(outputs, [9, 2, 9])
     assert outputs.classes == [4, 9, 2]
     assert columns == [1, 2, 1]
@@ -42,7 +42,7 @@ def test_columns_follow_first_appearance_and_tasks_name_theirs_at_once():
 
 
 def test_arrival_is_the_order_of_first_examples_not_of_declaration():
-    outputs = Outputs([0, 1, 2, 3])
+    outputs = ClassTable([0, 1, 2, 3])
     meet(outputs, [2], Task(0, (3, 2)))
     meet(outputs, [0, 3, 2])
     meet(outputs, [5, 1])
@@ -50,7 +50,7 @@ def test_arrival_is_the_order_of_first_examples_not_of_declaration():
 
 
 def test_masks_of_overlapping_windows_differ_for_the_same_class():
-    outputs = Outputs()
+    outputs = ClassTable()
     _, first = meet(outputs, [1, 2], Task(0, (1, 2)))
     _, second = meet(outputs, [2, 3], Task(1, (2, 3)))
     assert labels_allowed(outputs, "task", first) == {1, 2}
@@ -60,7 +60,7 @@ def test_masks_of_overlapping_windows_differ_for_the_same_class():
 
 
 def test_task_mask_holds_classes_to_come_and_seen_mask_does_not():
-    outputs = Outputs([50])
+    outputs = ClassTable([50])
     _, row = meet(outputs, [1], Task(0, (1, 2)))
     assert labels_allowed(outputs, "task", row) == {1, 2}
     assert labels_allowed(outputs, "seen", row) == {1}
@@ -68,7 +68,7 @@ def test_task_mask_holds_classes_to_come_and_seen_mask_does_not():
 
 
 def test_open_task_means_all_classes_seen_whenever_it_is_asked():
-    outputs = Outputs([50])
+    outputs = ClassTable([50])
     _, row = meet(outputs, [1])
     assert labels_allowed(outputs, "task", row) == {1}
     meet(outputs, [2], Task(0, (2, 3)))
@@ -76,7 +76,7 @@ def test_open_task_means_all_classes_seen_whenever_it_is_asked():
 
 
 def test_refused_batches_leave_no_trace():
-    outputs = Outputs()
+    outputs = ClassTable()
     meet(outputs, [1, 2], Task(0, (1, 2)))
     before = outputs.state()
     with pytest.raises(InputError, match=r"labels \[3\] are not among"):
@@ -87,7 +87,7 @@ def test_refused_batches_leave_no_trace():
 
 
 def test_a_task_may_list_its_classes_in_another_order():
-    outputs = Outputs()
+    outputs = ClassTable()
     _, first = meet(outputs, [1], Task(0, (1, 2)))
     _, again = meet(outputs, [2], Task(0, (2, 1), batches=3))
     assert first == again
@@ -102,7 +102,7 @@ def test_a_task_may_list_its_classes_in_another_order():
 )
 def test_any_stream_keeps_its_books(stream, declared):
     """Against plain Python books: labels, counts, arrival and every task's classes."""
-    outputs = Outputs(declared)
+    outputs = ClassTable(declared)
     counts: dict[int, int] = {}
     rows: dict[int, int] = {}
     for window, picks in stream:
@@ -123,7 +123,7 @@ def test_any_stream_keeps_its_books(stream, declared):
         expected = set(counts) if window == 4 else {window, window + 1, window + 2}
         assert labels_allowed(outputs, "task", row) == expected
 
-    copied = Outputs()
+    copied = ClassTable()
     state = State({}, json.loads(json.dumps(outputs.state().meta)))
     copied.check(state)
     copied.load(state)
@@ -135,7 +135,7 @@ def test_any_stream_keeps_its_books(stream, declared):
 
 
 def test_a_task_begins_when_its_id_changes():
-    outputs = Outputs()
+    outputs = ClassTable()
     first, second = Task(0, (1, 2)), Task(1, (2, 3))
     came = [None, None, first, first, second, first, None]
     begun = []
@@ -146,7 +146,7 @@ def test_a_task_begins_when_its_id_changes():
 
 
 def test_pooled_examples_keep_their_own_tasks_and_begin_none():
-    outputs = Outputs()
+    outputs = ClassTable()
     tasks = (Task(0, (1, 2)), Task(1, (2, 3)), Task(0, (1, 2)))
     pooled = Batch(torch.zeros(3, 2), torch.tensor([2, 2, 1]), tasks=tasks)
     assert not outputs.begins_task(pooled)
@@ -163,7 +163,7 @@ def test_pooled_examples_keep_their_own_tasks_and_begin_none():
     [{"seen": [1]}, {"arrival": [9]}, {"tasks": [[0, [0, 5]]]}, {"classes": []}, {"current": 2}],
 )
 def test_state_that_does_not_fit_together_is_refused(damage):
-    outputs = Outputs()
+    outputs = ClassTable()
     meet(outputs, [1, 2], Task(0, (1, 2)))
     with pytest.raises(StateMismatch, match="do not fit together"):
         outputs.check(State({}, {**outputs.state().meta, **damage}))

@@ -11,7 +11,7 @@ from deepccg.core import Batch, InputError, Task, TaskRequired, TestSet
 from deepccg.evaluation import evaluate
 from deepccg.learners.heads import TaskHeads
 from deepccg.methods.packnet import PackNet
-from deepccg.methods.packnet_filters import FREE, claimed, only
+from deepccg.methods.packnet_filters import FREE, claimed, filters_enabled
 from deepccg.methods.sgd import SGD
 from deepccg.networks import MLP, Flat, SlimResNet18
 
@@ -58,7 +58,7 @@ def network_of(learner):
 
 
 def check_earlier_tasks_never_change(learner_class, network, **fields):
-    """Outputs of a task on fixed inputs, bit for bit, through all training on later tasks."""
+    """ClassTable of a task on fixed inputs, bit for bit, through all training on later tasks."""
     learner = learner_class(network(), PackNet.Config(lr=0.5, **fields))
     x = probe(network)
     promised: dict[Task, torch.Tensor] = {}
@@ -81,17 +81,17 @@ def check_earlier_tasks_never_change(learner_class, network, **fields):
 class MaskedBeforeNorm(PackNet):
     """A filter that is off still gives its norm's shift."""
 
-    def switched(self, row):
+    def filters_of(self, row):
         layers = [dataclasses.replace(layer, norm=None) for layer in self.packing.layers]
-        return only(layers, self.packing.on(row))
+        return filters_enabled(layers, self.packing.active(row))
 
 
 class MaskedAfterNorm(PackNet):
     """Filters that are off still enter a norm that couples them."""
 
-    def switched(self, row):
+    def filters_of(self, row):
         layers = [dataclasses.replace(x, layer=x.norm, norm=None) for x in self.packing.layers]
-        return only(layers, self.packing.on(row))
+        return filters_enabled(layers, self.packing.active(row))
 
 
 class OneHead(TaskHeads):
@@ -118,16 +118,18 @@ class NormsMove(PackNet):
 
     def permitted(self, gradients):
         norms = {id(p) for layer in self.packing.layers for p in layer.norm.parameters()}
-        pairs = zip(self.trained(), gradients, super().permitted(gradients), strict=True)
+        pairs = zip(
+            self.trainable_parameters(), gradients, super().permitted(gradients), strict=True
+        )
         return [gradient if id(p) in norms else kept for p, gradient, kept in pairs]
 
 
 class FreeStayOn(PackNet):
     """Predicts with the free filters, too."""
 
-    def switched(self, row):
-        on = zip(self.packing.on(row), self.packing.owners, strict=True)
-        return only(self.packing.layers, [own | (o == FREE) for own, o in on])
+    def filters_of(self, row):
+        on = zip(self.packing.active(row), self.packing.owners, strict=True)
+        return filters_enabled(self.packing.layers, [own | (o == FREE) for own, o in on])
 
 
 @pytest.mark.parametrize("network", [mlp, resnet])
@@ -309,7 +311,7 @@ def test_one_task_that_has_not_chosen_is_sgd_bit_for_bit(world):
     for _ in range(30):
         batch = world.batch([0, 1, 2, 1], task)
         assert packnet.learn(batch).loss == sgd.learn(batch).loss
-    assert all(map(torch.equal, packnet.trained(), sgd.trained()))
+    assert all(map(torch.equal, packnet.trainable_parameters(), sgd.trainable_parameters()))
     x = world.batch([0, 1, 2]).x
     assert torch.equal(packnet.predict_logits(x, task), sgd.predict_logits(x, task))
 
@@ -378,4 +380,4 @@ def test_a_fixed_embedding_has_heads_only():
         learner.learn(batch)
     assert learner.heads.columns(2) == [1, 2, 3]
     assert len(learner.heads.rows) == 12
-    assert learner.holdings().bytes == {"examples": 0, "heads": 12 * 6 * 4, "filter owners": 0}
+    assert learner.memory_usage().bytes == {"examples": 0, "heads": 12 * 6 * 4, "filter owners": 0}

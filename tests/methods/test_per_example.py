@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from deepccg.core import InputError
-from deepccg.learners.losses import masked_cross_entropy
+from deepccg.learners.heads import masked_cross_entropy
 from deepccg.learners.per_sample_gradients import per_example_gradients
 from deepccg.networks import MLP, Convolution, InstanceNorm, SlimResNet18
 from deepccg.networks.kernels import why_not

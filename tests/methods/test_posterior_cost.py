@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from deepccg.core import Batch, Task
-from deepccg.learners.inputs import IMAGES
 from deepccg.methods import DeepCCG
 from deepccg.networks import MLP
+from deepccg.networks.embedding import IMAGES
 
 VECTOR, IMAGE, PER_TASK = (4,), (1, 2, 2), 5
 

@@ -54,9 +54,10 @@ def same_learning(one, other) -> None:
 class Everything(DeepCCG):
     """Embeds all of memory outside R, needed or not."""
 
-    def _slots_needed(self, mask, over, replay):
+    def context_slots(self, mask, replay, over_quota):
         del mask
-        return super()._slots_needed(torch.ones(1, len(self.outputs)).bool(), over, replay)
+        every_class = torch.ones(1, len(self.class_table)).bool()
+        return super().context_slots(every_class, replay, over_quota)
 
 
 VARIANTS = [
@@ -86,9 +87,10 @@ def test_embedding_what_is_needed_is_embedding_everything(world, fields):
 class Watched(DeepCCG):
     """Keeps R of the last step."""
 
-    def draw_replay(self):
-        self.drawn = super().draw_replay()
-        return self.drawn
+    def sample_replay(self):
+        replay = super().sample_replay()
+        self.drawn = replay.slots
+        return replay
 
 
 @pytest.mark.parametrize("posterior", ["exact", "grouped"])
@@ -107,7 +109,7 @@ def test_no_image_is_embedded_that_no_mask_asks_for(world, posterior, replay_mas
         wanted = set(batch.task.classes)
         for _, task in replayed:
             wanted |= set(task.classes) if replay_mask == "task" else set(learner.classes)
-        assert info.extra["returned"] == 0 or info.replayed < len(replayed)
+        assert info.replayed == len(replayed)
         stored = sum(label in wanted for label, _ in held)
         assert sum(passed) == len(batch) + stored
 
@@ -209,11 +211,11 @@ def test_a_reservoir_embeds_no_class_entirely(world):
 class Estimating:
     """Keeps what the last step was conditioned on."""
 
-    def embed_step(self, x, replay, rest, changing):
+    def embed_step(self, x, replay, slots, reselected):
         self.before = copy.deepcopy(self.network)
-        fresh, given = super().embed_step(x, replay, rest, changing)
-        self.rest, self.given = rest, given
-        return fresh, given
+        z, context = super().embed_step(x, replay, slots, reselected)
+        self.context = context
+        return z, context
 
 
 class Estimated(Estimating, DeepCCG):
@@ -245,7 +247,7 @@ def test_caches_stay_with_their_examples(make_world, windows, refresh, max_age, 
             now = learner.memory[AGE] == 0
             with torch.no_grad():
                 z = learner.before(learner.memory.x)
-            used = torch.isin(learner.memory[EMBEDDING], learner.given.z.detach()).all(dim=1)
+            used = torch.isin(learner.memory[EMBEDDING], learner.context.z.detach()).all(dim=1)
             fresh = (learner.memory[EMBEDDING] - z).abs().amax(dim=1) < 1e-12
             # Whatever was embedded in this step is right; of other classes nothing is said.
             assert bool(fresh[now & used].all())
@@ -258,12 +260,12 @@ def test_estimated_means_are_right_on_average(world):
     for batch in pairs(world, rounds=5):
         learner.learn(batch)
     batch = world.batch([0, 1, 0], PAIRS[0])
-    x, y, rows = learner.receive(batch)
-    replay = learner.draw_replay()
-    rest = learner._slots_needed(learner._mask(rows, replay), [], replay)
+    x, y, rows = learner.begin_step(batch)
+    replay = learner.sample_replay().slots
+    rest = learner.context_slots(learner.class_masks(rows, replay), replay, [])
     means, told = [], []
     for seed in range(600):
-        learner.refreshing.manual_seed(seed)
+        learner.cache.generator.manual_seed(seed)
         _, given = learner.embed_step(x, replay, rest, y)
         means.append(class_posterior(given.z, learner.memory.y[rest], 8).mean)
         told.append(given.error)
@@ -286,12 +288,12 @@ def test_replayed_examples_do_not_explain_themselves(world):
     learner = learner_on(world, Estimated, posterior="lazy", refresh=2)
     for batch in pairs(world):
         learner.learn(batch)
-    x, y, rows = learner.receive(world.batch([0, 1], PAIRS[0]))
-    replay = learner.draw_replay()
-    rest = learner._slots_needed(learner._mask(rows, replay), [], replay)
+    x, y, rows = learner.begin_step(world.batch([0, 1], PAIRS[0]))
+    replay = learner.sample_replay().slots
+    rest = learner.context_slots(learner.class_masks(rows, replay), replay, [])
     given = []
     for offset in (0.0, 3.0):
-        learner.refreshing.manual_seed(0)
+        learner.cache.generator.manual_seed(0)
         learner.memory.x[replay] += offset
         given.append(learner.embed_step(x, replay, rest, y)[1])
     assert torch.equal(given[0].z, given[1].z)
@@ -327,12 +329,12 @@ def test_predictions_are_exact_in_every_mode(world):
 
 def test_caches_are_named_among_the_holdings(world):
     learner = learner_on(world, posterior="lazy")
-    assert "cached embeddings" not in learner.holdings().bytes
+    assert "cached embeddings" not in learner.memory_usage().bytes
     for batch in stream(world):
         learner.learn(batch)
     size, dim = learner.memory.size, learner.dim
-    assert learner.holdings().bytes["cached embeddings"] == size * (8 * dim + 8)
-    assert set(learner.holdings().bytes) == {"examples", "cached embeddings"}
+    assert learner.memory_usage().bytes["cached embeddings"] == size * (8 * dim + 8)
+    assert set(learner.memory_usage().bytes) == {"examples", "cached embeddings"}
 
 
 def test_a_state_without_caches_goes_on_exactly_until_they_are_filled(world):

@@ -8,7 +8,6 @@ import torch
 from torch.distributions import Normal
 
 from deepccg.core import Task
-from deepccg.memory.sampling import give_back
 from deepccg.methods import DeepCCG
 from deepccg.methods.protocl import ProtoCL
 from deepccg.networks import Flat
@@ -30,13 +29,12 @@ def recorded(learner_class):
     """Keeps what a step began with: the modules, R, and the rest of memory."""
 
     class Recorded(learner_class):
-        def draw_replay(self):
+        def sample_replay(self):
             self.before = copy.deepcopy(modules_of(self))
-            drawn = super().draw_replay()
-            replay = give_back(drawn, self.memory.y, self.memory.counts)
+            drawn = super().sample_replay()
             outside = torch.ones(self.memory.size, dtype=torch.bool)
-            outside[replay] = False
-            self.replay, self.rest = self.memory.x[replay], self.memory.x[outside]
+            outside[drawn.slots] = False
+            self.replay, self.rest = self.memory.x[drawn.slots], self.memory.x[outside]
             return drawn
 
     return Recorded
@@ -108,38 +106,38 @@ def test_step_is_one_sgd_step_on_the_written_out_loss(world, assert_stepped, fie
 class WithoutCounts(ProtoCL):
     """Wrong: every class is taken to be equally common."""
 
-    def score(self, z, belief):
-        return super().score(z, belief._replace(log_share=torch.zeros_like(belief.log_share)))
+    def condition(self, context, scored):
+        found = super().condition(context, scored)
+        return found._replace(log_share=torch.zeros_like(found.log_share))
 
 
 class CountsTheStep(ProtoCL):
     """Wrong: an example's own label is counted before it is scored."""
 
-    def condition(self, z, y, scored):
-        return super().condition(z, y, scored[:0])
+    def condition(self, context, scored):
+        return super().condition(context, scored[:0])
 
 
 class ConditionsOnReplay(ProtoCL):
     """Wrong: replayed examples are among what the prototypes rest on, and explain themselves."""
 
-    def _slots_needed(self, mask, over, replay):
-        return super()._slots_needed(mask, over, replay[:0])
+    def context_slots(self, mask, replay):
+        return super().context_slots(mask, replay[:0])
 
 
 class ForgetsTheUncertainty(ProtoCL):
     """Wrong: prototypes are taken for certain."""
 
-    def score(self, z, belief):
-        certain = type(belief.prototypes)(
-            belief.prototypes.mean, torch.zeros_like(belief.prototypes.variance)
-        )
-        return super().score(z, belief._replace(prototypes=certain))
+    def condition(self, context, scored):
+        found = super().condition(context, scored)
+        certain = torch.zeros_like(found.prototypes.variance)
+        return found._replace(prototypes=type(found.prototypes)(found.prototypes.mean, certain))
 
 
 class NoiseThatStays(ProtoCL):
     """Wrong: the noise is not trained."""
 
-    def modules(self):
+    def trainable_modules(self):
         return [self.network]
 
 

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deepccg.core import Batch, StateMismatch
-from deepccg.learners.selection import WINDOW, RecentErrors, Selection
+from deepccg.learners.error_rates import WINDOW, ClassErrorRates
+from deepccg.learners.memory_selection import Selection
 from deepccg.methods import DeepCCG, DeepCCGStandardHead
 
 QUOTA = 8
@@ -104,7 +105,7 @@ def test_every_other_selector_renews(world, selector):
     )
 )
 def test_rates_are_moving_averages_of_each_class_alone(batches):
-    errors, one_by_one = RecentErrors(), dict.fromkeys(range(4), 0.0)
+    errors, one_by_one = ClassErrorRates(), dict.fromkeys(range(4), 0.0)
     for batch in batches:
         wrong = {c: [w for label, w in batch if label == c] for c in range(4)}
         y, each = (np.array([row[k] for row in batch]) for k in (0, 1))
@@ -127,7 +128,7 @@ def test_what_counts_is_how_each_new_example_would_have_been_classified(world):
                 rates[c] += (1 - (1 - 1 / WINDOW) ** len(own)) * (own.mean() - rates[c])
         learner.learn(batch)
     assert 0.05 < rates.min() < rates.max() < 1
-    np.testing.assert_allclose(learner.errors.of([0, 1, 2]), rates, rtol=1e-9)
+    np.testing.assert_allclose(learner.error_rates.of([0, 1, 2]), rates, rtol=1e-9)
 
 
 def far_apart(world, labels):
@@ -160,11 +161,11 @@ def test_a_loaded_learner_renews_as_the_saved_one_would(world):
         learner_on(world, memory=2 * QUOTA, renewal="errors", lr=0.01) for _ in range(2)
     )
     loaded.load_state_dict(state)
-    assert np.array_equal(loaded.errors.rates, learner.errors.rates)
+    assert np.array_equal(loaded.error_rates.rates, learner.error_rates.rates)
     before = copy.deepcopy(state)
     del before.tensors["errors.rates"], before.meta["parts"]["errors"]
     forgetful.load_state_dict(before)  # of a learner that did not count
-    assert not forgetful.errors.of([0, 1]).any()
+    assert not forgetful.error_rates.of([0, 1]).any()
     for _ in range(30):
         batch = world.batch([0, 1, 1])
         for each in (learner, loaded, forgetful):
@@ -198,5 +199,5 @@ def test_what_is_counted_is_named_among_what_is_held(world):
     learner = learner_on(world, renewal="errors")
     learner.learn(world.batch([0, 1, 2]))
     learner.learn(world.batch([0, 1, 2]))
-    assert learner.holdings().bytes["rates of errors"] == 3 * 8
-    assert "rates of errors" not in learner_on(world).holdings().bytes
+    assert learner.memory_usage().bytes["rates of errors"] == 3 * 8
+    assert "rates of errors" not in learner_on(world).memory_usage().bytes

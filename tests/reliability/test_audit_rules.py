@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from deepccg.core import Batch, Holdings, Learner, ProtocolViolation, StepInfo, Task
+from deepccg.core import Batch, Learner, MemoryUsage, ProtocolViolation, StepInfo, Task
 from deepccg.experiment import run
 from deepccg.methods import ER, METHODS, SGD
 from deepccg.records import RunDirectory
@@ -101,8 +101,8 @@ def test_the_present_batch_counts(tmp_path: Path) -> None:
 class Modest(METHODS["esmer"]):
     """Saves a second network and does not say so."""
 
-    def holdings(self) -> Holdings:
-        return ER.holdings(self)
+    def memory_usage(self) -> MemoryUsage:
+        return ER.memory_usage(self)
 
 
 class Secretive(ER):

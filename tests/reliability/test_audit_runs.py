@@ -45,7 +45,7 @@ def test_every_method_keeps_to_the_protocol(tmp_path: Path, method: str, stream:
     }  # fmt: skip
     stored = 0 if method in WITHOUT_MEMORY else 30
     assert (audit["memory"]["examples"], audit["memory"]["budget"]) == (stored, 30)
-    assert audit["memory"]["bytes"] == result.learner.holdings().bytes
+    assert audit["memory"]["bytes"] == result.learner.memory_usage().bytes
     assert audit["memory"]["unnamed_bytes"] < 2_000
     assert audit["test"]["opened"]
     assert audit["test"]["class_incremental"] == (method != "packnet")  # which needs the task

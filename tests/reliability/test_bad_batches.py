@@ -207,8 +207,8 @@ def test_far_more_memory_than_examples_costs_what_the_examples_cost(name: str) -
         batch = Batch(vectors(4, f"step {step}"), Y, TASK)
         learner.learn(batch)
         enough.learn(batch)
-    assert learner.holdings().examples == enough.holdings().examples <= 16
-    assert learner.holdings().bytes["examples"] == enough.holdings().bytes["examples"]
+    assert learner.memory_usage().examples == enough.memory_usage().examples <= 16
+    assert learner.memory_usage().bytes["examples"] == enough.memory_usage().bytes["examples"]
     # Slots there are, used or not:
     assert sum(column.numel() for column in learner.memory._columns.values()) < 10_000
     proper(learner, TASK, {7, 3})

@@ -100,7 +100,7 @@ def test_one_class_alone_is_learned(tmp_path: Path, method: str) -> None:
 def test_more_memory_per_class_than_examples(tmp_path: Path, method: str) -> None:
     settings = {"memory_per_class": 10**6, "stream.classes_per_task": 1}
     result = run(directory=tmp_path / "run", data=vectors(0, 1, 2), method=method, **settings)
-    assert result.learner.holdings().examples == 18  # all there were
+    assert result.learner.memory_usage().examples == 18  # all there were
 
 
 def test_a_class_without_training_or_test_images_is_refused(tmp_path: Path) -> None:

@@ -9,11 +9,20 @@ from typing import Any
 import pytest
 import torch
 
-from deepccg.core import Batch, Config, Diverged, Learner, State, StepInfo, Task
+from deepccg.core import (
+    Batch,
+    Config,
+    Diverged,
+    Learner,
+    State,
+    StepInfo,
+    Task,
+    all_finite,
+    has_finite_squares,
+)
 from deepccg.experiment import load, run
 from deepccg.experiment.checkpoint import load_checkpoint
 from deepccg.experiment.guards import check_state, check_step
-from deepccg.learners.inputs import all_finite, usable
 from deepccg.methods import METHODS, NetworkLearner
 from deepccg.networks import MLP
 from deepccg.records import RunDirectory, find_runs
@@ -75,11 +84,13 @@ def test_weights_that_overflow_stop_at_that_very_step(method: str) -> None:
     x = torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
     learner = METHODS[method](MLP(3, (4,)), memory=8)
     learner.learn(Batch(x, torch.tensor([0, 1, 0, 1]), TASK))
-    gradients = [torch.full_like(parameter, 100.0) for parameter in learner.trained()]
+    gradients = [torch.full_like(parameter, 100.0) for parameter in learner.trainable_parameters()]
+    learner.optimiser.lr = 1e37
     with pytest.raises(Diverged, match="weights are not finite after step 2: try a smaller lr"):
-        learner.step(gradients, 1e37)
+        learner.apply_gradients(gradients)
+    learner.optimiser.lr = 1e39
     with pytest.raises(Diverged, match=r"lr 1e\+39 is beyond all torch.float32 numbers"):
-        learner.step(gradients, 1e39)
+        learner.apply_gradients(gradients)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
@@ -100,7 +111,7 @@ class Spoilt(NetworkLearner[Config]):
     at, spoils = 5, "loss"
 
     def learn(self, batch: Batch) -> StepInfo:
-        self.receive(batch)
+        self.begin_step(batch)
         self.steps += 1
         loss, extra = 0.0, {"size": 1.0}
         if self.steps == self.at:
@@ -114,7 +125,7 @@ class Spoilt(NetworkLearner[Config]):
         return StepInfo(loss, extra=extra)
 
     def scores(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.zeros(len(x), len(self.outputs))
+        return torch.zeros(len(x), len(self.class_table))
 
 
 @pytest.mark.parametrize(
@@ -169,8 +180,10 @@ def test_all_states_of_all_methods_are_finite_numbers() -> None:
 
 @pytest.mark.parametrize("rows", [1, 5000])
 def test_whether_numbers_can_be_used_does_not_depend_on_how_many_there_are(rows: int) -> None:
-    assert usable(torch.full((rows, 3), 1e19))  # its square is a float32, the sum of many is not
-    assert not usable(torch.full((rows, 3), 2e19))
-    assert usable(torch.full((rows, 3), 2e19, dtype=torch.float64))
-    assert not usable(torch.full((rows, 3), torch.nan))
-    assert usable(torch.full((rows, 3), 300.0, dtype=torch.float16))
+    assert has_finite_squares(
+        torch.full((rows, 3), 1e19)
+    )  # its square is a float32, the sum of many is not
+    assert not has_finite_squares(torch.full((rows, 3), 2e19))
+    assert has_finite_squares(torch.full((rows, 3), 2e19, dtype=torch.float64))
+    assert not has_finite_squares(torch.full((rows, 3), torch.nan))
+    assert has_finite_squares(torch.full((rows, 3), 300.0, dtype=torch.float16))

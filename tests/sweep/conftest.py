@@ -1,4 +1,4 @@
-"""What the tests of sweeps share: short runs, and how to compare what they leave."""
+"""Shared by the tests of sweeps: short runs, and how to compare their directories."""
 
 import contextlib
 import hashlib
@@ -18,28 +18,28 @@ SHORT = {"stream.examples_per_class": 20}
 
 
 @pytest.fixture(autouse=True)
-def surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A cache of its own, and a place for what odd learners leave."""
+def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Set a separate cache, and a directory for the marks of odd learners."""
     monkeypatch.setenv("DEEPCCG_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("DEEPCCG_ODD_LEARNERS", str(tmp_path))
     return tmp_path
 
 
 def fingerprint(directory: Path) -> dict[str, str]:
-    """A hash of each file that holds a part of the run."""
-    left_out = {"previous.safetensors", "log.txt", ".lock"}
+    """Return a hash of each file that is part of the run's result."""
+    excluded = {"previous.safetensors", "log.txt", ".lock"}
     files = {file.name: file.read_bytes() for file in sorted(directory.iterdir())}
     files["timing.json"] = b"%d steps" % json.loads(files["timing.json"])["steps"]  # not their time
     return {
         name: hashlib.blake2b(content).hexdigest()
         for name, content in files.items()
-        if name not in left_out
+        if name not in excluded
     }
 
 
 @contextlib.contextmanager
 def pressed(when: Callable[[], object]) -> Iterator[None]:
-    """Ctrl-C, as soon as something holds."""
+    """Press Ctrl-C as soon as a condition holds."""
 
     def press() -> None:
         while not when():

@@ -1,4 +1,4 @@
-"""Learners to which something happens; workers import this file by its name."""
+"""Learners that fail in different ways; workers import this file by its name."""
 
 import contextlib
 import ctypes
@@ -14,7 +14,7 @@ from deepccg.methods import ER
 
 
 class Slow(ER):
-    """Takes long enough to be stopped in between."""
+    """Takes long enough to be stopped during a run."""
 
     def learn(self, batch: Batch) -> StepInfo:
         time.sleep(0.02)
@@ -22,7 +22,7 @@ class Slow(ER):
 
 
 class Slower(ER):
-    """The same, where a stop has to travel through a cluster on a busy machine first."""
+    """Leaves a stop request time to reach it through a cluster on a busy machine."""
 
     def learn(self, batch: Batch) -> StepInfo:
         time.sleep(0.2)
@@ -30,54 +30,54 @@ class Slower(ER):
 
 
 class Deaf(Slower):
-    """Loses the Ctrl-C that comes while it is made, as in a library that catches everything."""
+    """Swallows a Ctrl-C during its construction, as a library that catches everything."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        heard = Path(os.environ["DEEPCCG_ODD_LEARNERS"]) / "is-made"
-        if not heard.exists():
+        mark = Path(os.environ["DEEPCCG_ODD_LEARNERS"]) / "is-made"
+        if not mark.exists():
             with contextlib.suppress(KeyboardInterrupt):
-                heard.touch()
+                mark.touch()
                 until = time.monotonic() + 60
                 while time.monotonic() < until:
-                    time.sleep(0.01)  # an interrupt waits for the end of it
+                    time.sleep(0.01)  # an interrupt is raised after it
 
 
 class Odd(ER):
-    """Something happens in the seventh step that this process does."""
+    """Fails in the seventh step that this process does."""
 
     steps_here = 0
 
     def learn(self, batch: Batch) -> StepInfo:
         self.steps_here += 1
         if self.steps_here == 7:
-            self.happen()
+            self.fail()
         return super().learn(batch)
 
-    def happen(self) -> None:
-        """What it is."""
+    def fail(self) -> None:
+        """How it fails."""
 
 
 class KilledOnce(Odd):
-    """Its process is killed, as by a system that ran out of memory, if nothing says it was."""
+    """Its process is killed once, as by a system that ran out of memory."""
 
-    def happen(self) -> None:
-        was = Path(os.environ["DEEPCCG_ODD_LEARNERS"]) / "was-killed"
-        if not was.exists():
-            was.touch()
+    def fail(self) -> None:
+        mark = Path(os.environ["DEEPCCG_ODD_LEARNERS"]) / "was-killed"
+        if not mark.exists():
+            mark.touch()
             os.kill(os.getpid(), signal.SIGKILL)
 
 
 class Segfaults(Odd):
-    """Reads where there is nothing to read."""
+    """Reads from a null pointer."""
 
-    def happen(self) -> None:
+    def fail(self) -> None:
         ctypes.string_at(0)
 
 
 class Raises(Odd):
-    """Has an ordinary bug, and talks."""
+    """Has an ordinary bug, and prints."""
 
-    def happen(self) -> None:
+    def fail(self) -> None:
         sys.stdout.write("about to divide\n")
         raise ZeroDivisionError("by nothing")

@@ -66,7 +66,7 @@ def test_the_product_of_all_axes(tmp_path: Path) -> None:
     assert jobs[0].name == f"{jobs[0].config.name()}/seed-0"
 
 
-def test_what_is_not_given_is_the_presets(tmp_path: Path) -> None:
+def test_unset_fields_come_from_the_preset(tmp_path: Path) -> None:
     (job,) = load_grid(written(tmp_path, "")).jobs()
     assert job.config == resolve({})
     jobs = Grid(methods=["deepccg"], datasets=["cifar10"], scenarios=["task", "class"]).jobs()
@@ -79,7 +79,7 @@ def test_what_is_not_given_is_the_presets(tmp_path: Path) -> None:
     assert joint.config.stream.joint == "tasks"
 
 
-def test_parts_are_put_together(tmp_path: Path) -> None:
+def test_sub_grids_are_united(tmp_path: Path) -> None:
     jobs = load_grid(
         written(
             tmp_path,
@@ -119,7 +119,7 @@ axis = st.lists(st.sampled_from(METHODS), min_size=1, max_size=4)
     seeds=st.lists(st.integers(0, 5), min_size=1, max_size=4),
     parts=st.integers(1, 7),
 )
-def test_each_once_and_each_in_one_part(
+def test_each_job_is_there_once_and_in_one_shard(
     methods: list[str], memory: list[int], seeds: list[int], parts: int
 ) -> None:
     jobs = Grid(methods=methods, memory=memory, seeds=seeds).jobs()
@@ -146,8 +146,8 @@ def test_a_shard_is_a_mixture() -> None:
         ("seeds = [0.5]", "grid.toml: seeds should be a valid integer"),
         ("fields.method.lr = 0.1", "fields: method.lr should have a list of values; got 0.1"),
         ("fields.method.lr = []", "fields: method.lr should have a list of values; got []"),
-        ("settings.seed = 1", "settings: seed has an axis of its own: write seeds = [...]"),
-        ("settings.method.name = 'a:B'", "method.name has an axis of its own: write methods"),
+        ("settings.seed = 1", "settings: seed has its own axis: write seeds = [...]"),
+        ("settings.method.name = 'a:B'", "method.name has its own axis: write methods"),
         ("methods = ['evil:Code']", "names code to import: if you trust it, add --method evil"),
         ("[[grid]]\nmethods = 'a:B'", "names code to import"),
         ("[[grid]]\nseed = 3", "grid.toml: seed is not a field; did you mean seeds?"),
@@ -155,7 +155,7 @@ def test_a_shard_is_a_mixture() -> None:
         ("a = ", "grid.toml is not valid TOML"),
     ],
 )
-def test_a_bad_file_is_refused_in_one_line(tmp_path: Path, text: str, said: str) -> None:
+def test_a_bad_file_is_rejected_in_one_line(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(InputError) as refused:
         load_grid(written(tmp_path, text))
     assert said in str(refused.value)
@@ -174,7 +174,7 @@ def test_a_bad_file_is_refused_in_one_line(tmp_path: Path, text: str, said: str)
         ({"seeds": range(400), "memory": range(1, 400)}, "the grid has 159,600 runs; at most"),
     ],
 )
-def test_a_bad_value_is_refused_when_the_runs_are_made(grid: dict[str, object], said: str) -> None:
+def test_a_bad_value_is_rejected_before_any_run(grid: dict[str, object], said: str) -> None:
     with pytest.raises(InputError) as refused:
         Grid(**grid).jobs()
     assert said in str(refused.value)
@@ -186,7 +186,7 @@ def test_a_bad_shard_is_refused(part: str) -> None:
         shard_of([], part)
 
 
-def test_a_job_has_the_seed_it_was_given() -> None:
+def test_the_seed_of_a_job_replaces_that_of_its_config() -> None:
     job = Job(resolve({"seed": 1}), 3)
     assert (job.seed, job.config.seed) == (3, 3)
     assert job.config == resolve({"seed": 3})

@@ -1,4 +1,4 @@
-"""The pool of local processes: whatever happens to one run leaves the others alone."""
+"""The pool of local processes: a run that fails does not affect the others."""
 
 import re
 from collections.abc import Callable
@@ -26,7 +26,7 @@ def odd(name: str) -> str:
 def swept(
     tmp_path: Path, short: dict[str, int], capfd: pytest.CaptureFixture[str]
 ) -> tuple[dict[str, Outcome], str]:
-    """One sweep in which everything happens that can; what came of each, and what was shown."""
+    """Run one sweep with every kind of failure; returns the outcomes and what was printed."""
     run(resolve({**short, "method": "sgd"}), tmp_path / "out" / job(short, "sgd").name)
     jobs = {
         "er": job(short, "er"),
@@ -50,7 +50,7 @@ def swept(
 
 
 @pytest.mark.slow  # a process that imports torch for each that dies
-def test_everything_that_can_happen_to_a_run(
+def test_each_kind_of_failure_affects_only_its_own_run(
     swept: tuple[dict[str, Outcome], str], tmp_path: Path, fingerprints: Fingerprint
 ) -> None:
     outcomes, shown = swept
@@ -69,7 +69,7 @@ def test_everything_that_can_happen_to_a_run(
     assert "smaller" in (outcomes["diverges"].error or "")
     assert "cifar10" in (outcomes["no data"].error or "")
 
-    # What they leave is what a run alone leaves, bit for bit.
+    # Finished runs are the same, bit for bit, as without a sweep.
     for name, method in (("er", "er"), ("er 1", "er"), ("killed", odd("KilledOnce"))):
         outcome = outcomes[name]
         alone = run(outcome.job.config, tmp_path / "alone" / name)
@@ -78,23 +78,23 @@ def test_everything_that_can_happen_to_a_run(
         assert outcome.directory == tmp_path / "out" / alone.config.name() / outcome.directory.name
     assert (tmp_path / "was-killed").exists()
 
-    # Logs are there where something was said, and nowhere else.
+    # There are logs only where something was printed.
     logs = {name: RunDirectory(each.directory).log_path for name, each in outcomes.items()}
     assert [name for name, log in logs.items() if log.exists()] == ["segfault", "raises"]
     assert "odd_learners.py" in logs["segfault"].read_text()
-    told = logs["raises"].read_text()
-    assert told.count("about to divide\n") == told.count("Traceback") == 2
+    log = logs["raises"].read_text()
+    assert log.count("about to divide\n") == log.count("Traceback") == 2
     assert not list(tmp_path.rglob("*.tmp"))
 
     # Lines on standard error, as it is no terminal here.
     assert "finished before: 1; to do: 7" in shown
-    assert len(re.findall(r"^begins    ", shown, re.MULTILINE)) == 10
-    assert "killed by SIGKILL; it is tried again (" in shown
+    assert len(re.findall(r"^started   ", shown, re.MULTILINE)) == 10
+    assert "killed by SIGKILL; retrying (" in shown
     assert "(4 of 7 runs done" not in shown
 
 
 @pytest.mark.slow  # two processes that import torch
-def test_what_is_finished_is_not_repeated_and_what_failed_is_tried_anew(
+def test_a_second_sweep_skips_finished_runs_and_retries_failed_ones(
     tmp_path: Path, short: dict[str, int]
 ) -> None:
     grid = Grid(methods=["sgd", odd("Raises")], settings=short)

@@ -57,13 +57,13 @@ def add_node(cluster: Cluster) -> None:
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[str]:
     """The address of a cluster of two nodes, each with one processor."""
-    surroundings = {
+    environment = {
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_DEDUP_LOGS": "0",
         "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)]),
     }
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in surroundings.items():
+        for name, value in environment.items():
             patch.setenv(name, value)
         nodes = Cluster()
         try:
@@ -78,7 +78,7 @@ def job(method: str, seed: int = 0, **settings: Any) -> Job:
     return Job(resolve({**SHORT, "method": method, **settings}), seed)
 
 
-def test_a_cluster_gives_the_same_bits_though_a_worker_is_killed(
+def test_runs_of_a_cluster_are_the_same_bits_even_if_a_worker_is_killed(
     cluster: str,
     tmp_path: Path,
     fingerprints: Callable[[Path], dict[str, str]],
@@ -122,7 +122,7 @@ def test_a_cluster_gives_the_same_bits_though_a_worker_is_killed(
     assert all(each.finished for each in copied)
 
 
-def test_ctrl_c_has_the_runs_of_a_cluster_saved(
+def test_ctrl_c_makes_the_runs_of_a_cluster_save(
     cluster: str,
     tmp_path: Path,
     fingerprints: Callable[[Path], dict[str, str]],
@@ -149,10 +149,9 @@ def test_ctrl_c_has_the_runs_of_a_cluster_saved(
     assert fingerprints(directory) == fingerprints(alone.directory)
 
 
-def test_a_run_of_a_cluster_that_lost_ctrl_c_stops_all_the_same(
+def test_a_run_of_a_cluster_that_lost_ctrl_c_during_its_setup_still_stops(
     cluster: str, tmp_path: Path, ctrl_c: Callable[..., AbstractContextManager[None]]
 ) -> None:
-    """It comes while the run is set up."""
     deaf = job("odd_learners:Deaf", **{"stream.examples_per_class": 40})
     with ctrl_c((tmp_path / "is-made").exists), pytest.raises(SweepStopped) as stopped:
         run_jobs(
@@ -167,6 +166,6 @@ def test_a_run_of_a_cluster_that_lost_ctrl_c_stops_all_the_same(
     assert 0 < saved[1]["position"] < 40
 
 
-def test_no_cluster_is_one_line(tmp_path: Path) -> None:
+def test_a_cluster_that_cannot_be_reached_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot reach a Ray cluster at nonsense"):
         run_jobs([job("sgd")], out=tmp_path, engine="ray", address="nonsense", progress=False)

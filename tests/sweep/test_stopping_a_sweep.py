@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGKILL to a sweep: runs are saved, nothing is orphaned, the next one goes on."""
+"""Ctrl-C and SIGKILL to a sweep: runs are saved, nothing is orphaned, the next sweep continues."""
 
 import os
 import re
@@ -12,15 +12,16 @@ from pathlib import Path
 from typing import Self
 
 import pytest
+from rich.console import Console
 
 from deepccg.experiment import resolve, run
 from deepccg.experiment.checkpoint import load_checkpoint
 from deepccg.records import RunDirectory
 from deepccg.sweep import Job, SweepStopped, load_grid, run_jobs
-from deepccg.sweep.engine import Began, Ended, Event
-from deepccg.sweep.job import Answer, Order, execute, order_for
-from deepccg.sweep.progress import Board
-from deepccg.sweep.scheduler import Sweep
+from deepccg.sweep.engine import Event, Finished, Started
+from deepccg.sweep.job import JobResult, JobSpec, execute
+from deepccg.sweep.progress import SweepProgress
+from deepccg.sweep.scheduler import SweepLoop
 
 GRID = """
 methods = "odd_learners:Slow"
@@ -31,13 +32,14 @@ PATIENCE = 120.0  # seconds; a machine may be busy
 
 
 def start(place: Path, *options: str) -> "subprocess.Popen[str]":
-    """The installed program, as a user starts it."""
+    """Start the installed program as a user would."""
     command = [Path(sys.executable).with_name("deepccg"), "sweep", "grid.toml", "--out", "out"]
     trusted = ["--method", "odd_learners:Slow", "--jobs", "1"]
+    path = [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
     return subprocess.Popen(
         [*map(str, command), *trusted, *options],
         cwd=place,
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).parent), "TERM": "dumb"},
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(path), "TERM": "dumb"},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -48,12 +50,12 @@ def start(place: Path, *options: str) -> "subprocess.Popen[str]":
 def wait_for(holds: Callable[[], object]) -> None:
     until = time.monotonic() + PATIENCE
     while not holds():
-        assert time.monotonic() < until, "waited in vain"
+        assert time.monotonic() < until, "timed out"
         time.sleep(0.01)
 
 
 def workers_of(parent: int) -> list[int]:
-    """The processes that a sweep has started."""
+    """Return the worker processes of a sweep."""
 
     def found() -> Iterator[int]:
         for entry in Path("/proc").iterdir():
@@ -74,11 +76,11 @@ def is_gone(process: int) -> bool:
         state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
         return True
-    return state == "Z"  # it has ended; nobody has asked for its status
+    return state == "Z"  # it has ended, but its parent has not collected its status
 
 
 def position(place: Path, seed: int) -> int:
-    """How far the last checkpoint of a run is; -1 if there is none."""
+    """Return the step of a run's last checkpoint; -1 if there is none."""
     for path in place.glob(f"out/*/seed-{seed}/checkpoint.safetensors"):
         return int(load_checkpoint(path)[1]["position"])
     return -1
@@ -99,13 +101,13 @@ def test_a_sweep_survives_ctrl_c_and_kill(
     time.sleep(0.2)
     (worker,) = workers_of(first.pid)
     first.send_signal(signal.SIGINT)
-    _, told = first.communicate()
+    _, shown = first.communicate()
     assert first.returncode == 130
-    assert "stopping: every run saves a checkpoint first\n" in told
-    assert told.endswith("Stopped and saved; runs to do: 2 of 2. The same command again goes on.\n")
+    assert "stopping: every run saves a checkpoint first\n" in shown
+    assert shown.endswith("Stopped and saved; runs to do: 2 of 2. The same command continues.\n")
     stopped_at = position(place, seed=0)
     assert 0 < stopped_at < 50
-    assert re.search(rf"stopped .*: stopped by SIGINT at step {stopped_at} ", told)
+    assert re.search(rf"stopped .*: stopped by SIGINT at step {stopped_at} ", shown)
     assert is_gone(worker)
     assert position(place, seed=1) == -1
 
@@ -114,15 +116,15 @@ def test_a_sweep_survives_ctrl_c_and_kill(
     time.sleep(0.2)
     (worker,) = workers_of(second.pid)
     second.kill()
-    wait_for(lambda: is_gone(worker))  # which saves, as nobody is there to listen
+    wait_for(lambda: is_gone(worker))  # which saves, as its input has ended
     second.communicate()
     assert 0 < position(place, seed=1) < 50
     assert RunDirectory(next(place.glob("out/*/seed-0"))).finished
 
     third = start(place)
-    out, told = third.communicate()
+    out, shown = third.communicate()
     assert third.returncode == 0
-    assert told.endswith("runs: 2, of which 1 finished, 1 had finished before, 0 failed\n")
+    assert shown.endswith("runs: 2, of which 1 finished, 1 had finished before, 0 failed\n")
     assert "odd_learners:Slow" in out
     grid = load_grid(place / "grid.toml", methods=("odd_learners:Slow",))
     for job in grid.jobs():
@@ -131,10 +133,9 @@ def test_a_sweep_survives_ctrl_c_and_kill(
 
 
 @pytest.mark.slow  # a process that imports torch
-def test_a_run_that_lost_ctrl_c_stops_all_the_same(
+def test_a_run_that_lost_ctrl_c_during_its_setup_still_stops(
     tmp_path: Path, ctrl_c: Callable[..., AbstractContextManager[None]]
 ) -> None:
-    """It comes while the run is set up, and is swallowed there."""
     deaf = Job(resolve({"method": "odd_learners:Deaf", "stream.examples_per_class": 40}), 0)
     with ctrl_c((tmp_path / "is-made").exists), pytest.raises(SweepStopped) as stopped:
         run_jobs([deaf], out=tmp_path / "out", workers=1, progress=False)
@@ -143,33 +144,34 @@ def test_a_run_that_lost_ctrl_c_stops_all_the_same(
     assert 0 < saved[1]["position"] < 40
 
 
-def test_a_run_that_is_to_stop_does_not_begin(tmp_path: Path, short: dict[str, int]) -> None:
-    order = order_for(Job(resolve({**short, "method": "sgd"}), 0), tmp_path / "run", None)
-    answer = execute(order, lambda *_: None, lambda: True)
-    assert (answer.status, answer.again) == ("stopped", True)
-    assert not (tmp_path / "run").exists()
+def test_a_run_asked_to_stop_first_writes_nothing(tmp_path: Path, short: dict[str, int]) -> None:
+    spec = JobSpec.from_job(Job(resolve({**short, "method": "sgd"}), 0), tmp_path)
+    result = execute(spec, lambda *_: None, lambda: True)
+    assert (result.status, result.retryable) == ("stopped", True)
+    assert not Path(spec.directory).exists()
 
 
-def test_a_run_that_is_asked_at_every_step_stops_once(
+def test_a_run_asked_to_stop_at_every_step_stops_once(
     tmp_path: Path, short: dict[str, int]
 ) -> None:
-    order = order_for(Job(resolve({**short, "method": "sgd"}), 0), tmp_path / "run", None)
+    spec = JobSpec.from_job(Job(resolve({**short, "method": "sgd"}), 0), tmp_path)
     steps: list[int] = []
-    answer = execute(order, lambda step, _: steps.append(step), lambda: len(steps) >= 6)
-    assert (answer.status, answer.error) == ("stopped", "stopped by SIGINT at step 7")
+    result = execute(spec, lambda step, _: steps.append(step), lambda: len(steps) >= 6)
+    assert (result.status, result.error) == ("stopped", "stopped by SIGINT at step 7")
     assert steps == [*range(1, 8)]
-    assert load_checkpoint(tmp_path / "run" / "checkpoint.safetensors")[1]["position"] == 7
-    assert execute(order, lambda *_: None, lambda: False) == Answer("finished")
+    assert load_checkpoint(Path(spec.directory) / "checkpoint.safetensors")[1]["position"] == 7
+    assert execute(spec, lambda *_: None, lambda: False) == JobResult("finished")
 
 
 class Late:
-    """An engine of which one hears that a run began only when it was asked to stop."""
+    """An engine that reports the start of a run only when it is asked to stop."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
+        self.name = name
         self.events: list[Event] = []
 
-    def submit(self, number: int, order: Order) -> None:
-        """It begins."""
+    def submit(self, spec: JobSpec) -> None:
+        """It starts."""
 
     def next_event(self, seconds: float) -> Event | None:  # noqa: ARG002  (nothing to wait for)
         if not self.events:
@@ -178,25 +180,27 @@ class Late:
 
     def stop(self) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        self.events = [Began(0), Ended(0, Answer("stopped", "at step 3", again=True))]
+        result = JobResult("stopped", "at step 3", retryable=True)
+        self.events = [Started(self.name), Finished(self.name, result)]
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Whatever has not been heard is lost."""
+        """Events that were not handled are lost."""
 
 
-def test_a_run_of_which_nothing_was_heard_is_waited_for(
+def test_stopping_waits_for_a_run_whose_start_was_not_reported_yet(
     tmp_path: Path, short: dict[str, int]
 ) -> None:
     job = Job(resolve({**short, "method": "sgd"}), 0)
-    order = order_for(job, tmp_path / "run", None)
-    engine = Late()
+    engine = Late(job.name)
+    progress = SweepProgress(1, 0, Console(quiet=True))
+    specs = [JobSpec.from_job(job, tmp_path)]
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with pytest.raises(SweepStopped) as stopped:
-            Sweep([job], [order], engine, Board(1, 0), 1, tmp_path).run([])
+            SweepLoop({job.name: job}, specs, engine, progress, 1, tmp_path).run([])
     finally:
         signal.signal(signal.SIGINT, before)
     assert stopped.value.left == 1

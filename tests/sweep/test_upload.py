@@ -13,10 +13,10 @@ from deepccg.core import InputError
 from deepccg.experiment import resolve, run
 from deepccg.records import RunDirectory, find_runs
 from deepccg.sweep import Grid, run_jobs
-from deepccg.sweep.job import Answer
+from deepccg.sweep.job import JobResult
 from deepccg.sweep.upload import Upload
 
-DONE = Answer("finished")
+DONE = JobResult("finished")
 COPIED = {
     "audit.json",
     "checkpoint.safetensors",
@@ -69,7 +69,7 @@ def failing() -> Iterator[type[Failing]]:
     Failing.calls_left = 0
 
 
-def test_a_run_in_memory(out: Path, finished: Path) -> None:
+def test_a_run_is_copied_once(out: Path, finished: Path) -> None:
     root = f"/{uuid.uuid4().hex}"
     upload = Upload(f"memory:/{root}/runs", out)
     assert upload.after(DONE, finished) == DONE
@@ -104,9 +104,9 @@ def test_a_broken_connection_never_leaves_half_a_run(
     needed = len(COPIED) + 1  # the files, config.toml last, and then its proper name
     for calls in range(needed):
         failing.calls_left = calls
-        answer = upload.after(DONE, finished)
-        assert (answer.status, answer.again) == ("failed", True)
-        assert answer.error == (
+        result = upload.after(DONE, finished)
+        assert (result.status, result.retryable) == ("failed", True)
+        assert result.error == (
             f"the run is finished, but could not be copied to failing://{tmp_path}/there: "
             f"Connection reset by peer"
         )
@@ -120,15 +120,15 @@ def test_a_broken_connection_never_leaves_half_a_run(
     assert {file.name for file in copied.path.iterdir()} == COPIED
 
 
-def test_what_did_not_finish_is_not_copied(tmp_path: Path, out: Path, finished: Path) -> None:
+def test_unfinished_runs_are_not_copied(tmp_path: Path, out: Path, finished: Path) -> None:
     upload = Upload(f"file://{tmp_path}/there", out)
-    for answer in (Answer("failed", "why"), Answer("stopped")):
-        assert upload.after(answer, finished) == answer
+    for result in (JobResult("failed", "why"), JobResult("stopped")):
+        assert upload.after(result, finished) == result
     assert not (tmp_path / "there").exists()
 
 
 @pytest.mark.parametrize("url", ["nosuch://bucket/runs", "s4://x"])
-def test_a_url_that_means_nothing_is_refused_first(tmp_path: Path, url: str) -> None:
+def test_an_unknown_url_is_rejected_before_any_run(tmp_path: Path, url: str) -> None:
     with pytest.raises(InputError, match=f"cannot upload to '{url}'"):
         run_jobs(Grid(methods="sgd").jobs(), out=tmp_path / "out", upload=url)
     assert not (tmp_path / "out").exists()

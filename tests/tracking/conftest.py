@@ -1,4 +1,4 @@
-"""What the tests of tracking share: interrupted runs, and what the records say."""
+"""Shared by the tests of tracking: interrupted runs, and the curves that records hold."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -24,7 +24,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def parameters() -> Callable[[RunDirectory], dict[str, Any]]:
-    """What a run directory says was run, flat, by hand."""
+    """Return the configuration of a run directory, flattened by hand."""
 
     def flat(directory: RunDirectory) -> dict[str, Any]:
         found = {}
@@ -62,7 +62,7 @@ def tracked_run() -> Callable[..., RunDirectory]:
 
 
 def series_of(directory: RunDirectory) -> dict[str, list[tuple[int, float]]]:
-    """Each curve, from the records, worked out anew."""
+    """Return each curve, computed from the records independently."""
     series: dict[str, list[tuple[int, float]]] = {}
 
     def add(name: str, step: int, value: float | None) -> None:

@@ -83,7 +83,7 @@ def test_a_run_that_was_not_tracked_from_the_start(
     assert {file.name: file.read_bytes() for file in directory.path.iterdir()} == files
 
 
-def test_a_store_that_cannot_be_reached_is_refused_before_learning(
+def test_a_server_that_cannot_be_reached_is_refused_before_learning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/no/such/place/mlflow.db")

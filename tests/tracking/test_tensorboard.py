@@ -46,14 +46,14 @@ def test_what_is_read_is_what_was_recorded(
     assert set(config.splitlines()[2:]) == set(rows)
 
 
-def test_a_reader_that_looks_on_forgets_what_was_taken_back(
+def test_an_open_tensorboard_drops_points_of_an_interrupted_attempt(
     tmp_path: Path, tracked_run: Callable[..., RunDirectory]
 ) -> None:
     directory = tracked_run(tmp_path / "run", "tensorboard")
-    looking = EventAccumulator(str(directory.path)).Reload()
-    before = looking.Scalars("train/loss")
-    tracked_run(tmp_path / "run", "tensorboard")  # as after an interruption: told all again
-    after = looking.Reload().Scalars("train/loss")
+    reader = EventAccumulator(str(directory.path)).Reload()
+    before = reader.Scalars("train/loss")
+    tracked_run(tmp_path / "run", "tensorboard")  # as after an interruption
+    after = reader.Reload().Scalars("train/loss")
     assert [(event.step, event.value) for event in after] == [
         (event.step, event.value) for event in before
     ]

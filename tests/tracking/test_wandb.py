@@ -17,7 +17,7 @@ from wandb.sdk.internal.datastore import DataStore
 from deepccg.core import InputError
 from deepccg.records import RunDirectory
 
-pytestmark = pytest.mark.slow  # W&B starts a process of its own for each attempt
+pytestmark = pytest.mark.slow  # W&B starts a separate process for each attempt
 Series = dict[str, list[tuple[int, float]]]
 
 
@@ -42,7 +42,7 @@ def read(path: Path) -> Iterator[Record]:
 
 
 def read_whole(path: Path, seconds: float = 200) -> list[Record]:
-    """All records, once W&B's own process, which may still be writing, has told of the end."""
+    """All records, once W&B's own process, which may still be writing, has written the end."""
     until = time.monotonic() + seconds
     while True:
         records = list(read(path))
@@ -52,7 +52,7 @@ def read_whole(path: Path, seconds: float = 200) -> list[Record]:
 
 
 def history(records: list[Record]) -> Series:
-    """Each curve, without what W&B adds of its own."""
+    """Each curve, without what W&B adds itself."""
     found: Series = {}
     for record in records:
         for item in record.history.item:

@@ -5,14 +5,15 @@ from collections.abc import Sequence
 
 import pytest
 
-from deepccg.tune import Choice, Point, Range
-from deepccg.tune.search import by_grid, by_optuna
+from deepccg.tune import Choice, Range
+from deepccg.tune.search import grid_search, optuna_search
+from deepccg.tune.space import Point
 
 AXES = [Range("lr", 1e-4, 1.0, "log"), Choice("kind", ("good", "bad"))]
 
 
 class Peak:
-    """Highest at lr = 0.03 and ``good``; remembers what it was asked."""
+    """Highest at lr = 0.03 and ``good``; keeps the points it scored."""
 
     def __init__(self, dies_after: int | None = None) -> None:
         self.asked: list[Point] = []
@@ -31,40 +32,40 @@ class Peak:
         return -abs(math.log10(point["lr"] / 0.03)) - 2 * (point["kind"] == "bad")
 
 
-def test_optuna_finds_the_peak_and_repeats_itself() -> None:
+def test_optuna_finds_the_peak_reproducibly() -> None:
     first, again = Peak(), Peak()
-    points = by_optuna(AXES, first, trials=40)
+    points = optuna_search(AXES, first, trials=40)
     assert points == first.asked
     assert len(points) == 40
-    assert by_optuna(AXES, again, trials=40) == points
+    assert optuna_search(AXES, again, trials=40) == points
     best = max(points, key=lambda point: Peak.at(point) or -math.inf)
     assert best["kind"] == "good"
     assert 0.01 < best["lr"] < 0.1
 
 
-def test_an_interrupted_search_asks_the_same_again() -> None:
+def test_an_interrupted_search_repeats_its_points() -> None:
     short = Peak(dies_after=7)
     with pytest.raises(KeyboardInterrupt):
-        by_optuna(AXES, short, trials=20)
+        optuna_search(AXES, short, trials=20)
     whole = Peak()
-    by_optuna(AXES, whole, trials=20)
+    optuna_search(AXES, whole, trials=20)
     assert whole.asked[:8] == short.asked
 
 
-def test_several_can_be_asked_together() -> None:
+def test_several_points_can_be_scored_together() -> None:
     asked: list[int] = []
 
     def score(points: Sequence[Point]) -> list[float | None]:
         asked.append(len(points))
         return [Peak.at(point) for point in points]
 
-    assert len(by_optuna(AXES, score, trials=7, together=3)) == 7
+    assert len(optuna_search(AXES, score, trials=7, together=3)) == 7
     assert asked == [3, 3, 1]
 
 
 def test_suggested_numbers_are_short_and_within_their_range() -> None:
     axes = [Range("lr", 1e-4, 1.0, "log"), Range("n", 2, 5, "int"), Range("x", -1, 1, "lin")]
-    points = by_optuna(axes, lambda points: [0.0] * len(points), trials=12)
+    points = optuna_search(axes, lambda points: [0.0] * len(points), trials=12)
     for point in points:
         assert point["lr"] == float(f"{point['lr']:.4g}")
         assert 1e-4 <= point["lr"] <= 1
@@ -79,5 +80,5 @@ def test_a_grid_is_scored_at_once() -> None:
         asked.append(len(points))
         return [None] * len(points)
 
-    assert len(by_grid([Choice("a", (1, 2, 3)), Choice("b", ("x", "y"))], score)) == 6
+    assert len(grid_search([Choice("a", (1, 2, 3)), Choice("b", ("x", "y"))], score)) == 6
     assert asked == [6]

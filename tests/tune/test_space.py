@@ -1,4 +1,4 @@
-"""What can be searched, as it is written."""
+"""Parsing of search spaces."""
 
 import math
 from itertools import pairwise
@@ -7,7 +7,8 @@ import pytest
 
 from deepccg.core import InputError
 from deepccg.methods import METHODS
-from deepccg.tune import Choice, Range, grid_points, parse_axis
+from deepccg.tune import Choice, Range, parse_axis
+from deepccg.tune.space import grid_points
 
 EWC = METHODS["ewc"].Config
 
@@ -24,7 +25,7 @@ EWC = METHODS["ewc"].Config
         ("lr=lin:0.1:0.2:3", Range("method.lr", 0.1, 0.2, "lin", 3)),
     ],
 )
-def test_axes_are_read(text: str, axis: Choice | Range) -> None:
+def test_axes_are_parsed(text: str, axis: Choice | Range) -> None:
     assert parse_axis(text, EWC) == axis
 
 
@@ -33,7 +34,7 @@ def test_axes_are_read(text: str, axis: Choice | Range) -> None:
     ["strength", "=1", "strength=", "lr=log:0:1", "lr=log:1:0.1", "lr=lin:a:b", "lr=log:1",
      "lr=lin:0:1:1", "lr=lin:0:1:2:3", "lr=lin:0:inf", "lr=lin:nan:1", "lr=0.1,0.1"],
 )  # fmt: skip
-def test_what_is_no_axis_is_one_line(text: str) -> None:
+def test_an_invalid_axis_is_rejected(text: str) -> None:
     with pytest.raises(InputError, match="--space"):
         parse_axis(text, EWC)
 

@@ -13,7 +13,7 @@ from deepccg.streams import Dataset, Split, load_dataset
 from deepccg.sweep import Job, Outcome
 from deepccg.tune import Choice, Range, Trial, Tuned, preset_text, trials_json, tune
 
-QUESTION = {
+SETTINGS = {
     "method.name": "sgd",
     "dataset": "digits",
     "stream.kind": "disjoint",
@@ -54,7 +54,7 @@ def run_here(tmp_path: Path) -> RunAll:
 
 def test_the_winner_has_the_highest_held_out_accuracy(tmp_path: Path, run_here: RunAll) -> None:
     axes = [Choice("method.lr", (1e-6, 0.1))]
-    tuned = tune(QUESTION, axes, run_here, seeds=[0, 1], validation=0.2)
+    tuned = tune(SETTINGS, axes, run_here, seeds=[0, 1], validation=0.2)
     assert [dict(trial.point) for trial in tuned.trials] == [
         {"method.lr": 1e-6},
         {"method.lr": 0.1},
@@ -85,13 +85,13 @@ def test_finished_trials_are_not_repeated(run_here: RunAll) -> None:
         done.extend(job.name for job in jobs)
         return run_here(jobs)
 
-    short = tune(QUESTION, axes, counting, seeds=[0], search="optuna", trials=2)
-    longer = tune(QUESTION, axes, counting, seeds=[0], search="optuna", trials=3)
+    short = tune(SETTINGS, axes, counting, seeds=[0], search="optuna", trials=2)
+    longer = tune(SETTINGS, axes, counting, seeds=[0], search="optuna", trials=3)
     assert short.trials == longer.trials[:2]
     assert done[:2] == done[2:4]  # the same directories: they are read back
 
 
-def test_a_run_that_opened_the_test_part_chooses_nothing(run_here: RunAll) -> None:
+def test_a_run_that_opened_the_test_part_is_rejected(run_here: RunAll) -> None:
     def cheating(jobs: list[Job]) -> list[Outcome]:
         outcomes = run_here(jobs)
         path = RunDirectory(outcomes[0].directory).audit_path
@@ -102,7 +102,7 @@ def test_a_run_that_opened_the_test_part_chooses_nothing(run_here: RunAll) -> No
 
     axes = [Choice("method.lr", (0.1,))]
     with pytest.raises(ProtocolViolation, match="opened the test part"):
-        tune(QUESTION, axes, cheating, seeds=[0])
+        tune(SETTINGS, axes, cheating, seeds=[0])
 
     def unwatched(jobs: list[Job]) -> list[Outcome]:
         outcomes = run_here(jobs)
@@ -110,7 +110,7 @@ def test_a_run_that_opened_the_test_part_chooses_nothing(run_here: RunAll) -> No
         return outcomes
 
     with pytest.raises(ProtocolViolation, match="was not audited"):
-        tune(QUESTION, axes, unwatched, seeds=[0])
+        tune(SETTINGS, axes, unwatched, seeds=[0])
 
 
 def test_a_point_at_which_a_run_fails_is_not_chosen(tmp_path: Path, run_here: RunAll) -> None:
@@ -121,7 +121,7 @@ def test_a_point_at_which_a_run_fails_is_not_chosen(tmp_path: Path, run_here: Ru
         return [outcomes.get(job.name, bad) for job in jobs]
 
     axes = [Choice("method.lr", (0.1, 5.0))]
-    tuned = tune(QUESTION, axes, failing, seeds=[0])
+    tuned = tune(SETTINGS, axes, failing, seeds=[0])
     assert tuned.best is tuned.trials[0]
     assert tuned.trials[1].accuracy is None
     assert "failed: seed 0: the loss is nan" in preset_text([tuned], "deepccg tune")
@@ -132,14 +132,14 @@ def tried(lr: float, *scores: float) -> Trial:
 
 
 def test_ties_go_to_the_first() -> None:
-    tuned = Tuned(QUESTION, (tried(0.3, 0.5, 0.5), tried(0.1, 0.6, 0.4), tried(0.2, 0.1, 0.1)))
+    tuned = Tuned(SETTINGS, (tried(0.3, 0.5, 0.5), tried(0.1, 0.6, 0.4), tried(0.2, 0.1, 0.1)))
     assert tuned.best is tuned.trials[0]
 
 
-def test_the_preset_is_one_that_run_takes(tmp_path: Path) -> None:
-    other = QUESTION | {"stream.kind": "shifting-window", "scenario": "class"}
+def test_run_accepts_the_preset(tmp_path: Path) -> None:
+    other = SETTINGS | {"stream.kind": "shifting-window", "scenario": "class"}
     found = [
-        Tuned(QUESTION, (tried(0.3, 0.5, 0.7), tried(0.1, 0.6, 0.4))),
+        Tuned(SETTINGS, (tried(0.3, 0.5, 0.7), tried(0.1, 0.6, 0.4))),
         Tuned(other, (tried(0.3, 0.1), tried(0.01, 0.6))),
     ]
     path = tmp_path / "mine.toml"
@@ -159,7 +159,7 @@ def test_the_preset_is_one_that_run_takes(tmp_path: Path) -> None:
 
 
 def test_no_preset_if_every_trial_failed() -> None:
-    tuned = Tuned(QUESTION, (Trial({"method.lr": 9.0}, {}, ("seed 0: diverged",)),))
+    tuned = Tuned(SETTINGS, (Trial({"method.lr": 9.0}, {}, ("seed 0: diverged",)),))
     assert tuned.best is None
     with pytest.raises(InputError, match="every trial failed, the first with: seed 0: diverged"):
         preset_text([tuned], "x")
@@ -180,12 +180,14 @@ def test_no_preset_if_every_trial_failed() -> None:
         ([Choice("method.lr", (0.1,))], {"validation": 1.5}, "validation should be"),
     ],
 )
-def test_what_cannot_be_searched_is_refused_before_any_run(axes, options, message: str) -> None:
+def test_axes_that_cannot_be_searched_are_rejected_before_any_run(
+    axes, options, message: str
+) -> None:
     def never(jobs: list[Job]) -> list[Outcome]:
         raise AssertionError(jobs)
 
     with pytest.raises(InputError, match=message):
-        tune(QUESTION, axes, never, seeds=[0], **options)
+        tune(SETTINGS, axes, never, seeds=[0], **options)
 
 
 @pytest.mark.parametrize(
@@ -202,23 +204,25 @@ def test_what_cannot_be_searched_is_refused_before_any_run(axes, options, messag
         ({"scenario": "tusk"}, "scenario should be"),
     ],
 )
-def test_what_a_preset_could_not_tell_is_refused_before_any_run(settings, message: str) -> None:
+def test_settings_that_a_preset_cannot_express_are_rejected_before_any_run(
+    settings, message: str
+) -> None:
     def never(jobs: list[Job]) -> list[Outcome]:
         raise AssertionError(jobs)
 
     with pytest.raises(InputError, match=message):
-        tune(QUESTION | settings, [Choice("method.lr", (0.1,))], never, seeds=[0])
+        tune(SETTINGS | settings, [Choice("method.lr", (0.1,))], never, seeds=[0])
 
 
-def test_the_preset_makes_the_runs_that_were_searched(tmp_path: Path) -> None:
-    """But for what is scored, and on what."""
+def test_the_preset_reproduces_the_settings_of_the_search(tmp_path: Path) -> None:
+    """Except how runs are evaluated."""
     searched: list[Job] = []
 
     def watching(jobs: list[Job]) -> list[Outcome]:
         searched.extend(jobs)
-        return [Outcome(job, tmp_path, "failed", "not begun") for job in jobs]
+        return [Outcome(job, tmp_path, "failed", "not started") for job in jobs]
 
-    settings = QUESTION | {"stream.joint": "tasks", "memory": 7, "network": {"kind": "mlp"}}
+    settings = SETTINGS | {"stream.joint": "tasks", "memory": 7, "network": {"kind": "mlp"}}
     point = Choice("method.lr", (0.3,))
     tune(settings, [point], watching, seeds=[0])
     path = tmp_path / "mine.toml"

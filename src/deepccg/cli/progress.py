@@ -1,58 +1,66 @@
-"""Doing one run for a command: a bar that moves, and a word on how to continue when stopped."""
+"""Running for a command: a progress bar, and what to type to continue after an interruption."""
 
+import contextlib
 import signal
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from deepccg.cli.options import check_data_dir
 
 if TYPE_CHECKING:
-    from deepccg.sweep import Job, Outcome
-import contextlib
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
-
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-if TYPE_CHECKING:
     from deepccg.core import StepInfo
     from deepccg.experiment import RunConfig, RunResult
+    from deepccg.sweep import Job, Outcome
+
+OnStep: TypeAlias = "Callable[[int, int, StepInfo], None]"
 
 
-def run_all(
-    jobs: "list[Job]",
-    *,
-    out: Path,
+def run_with_progress(
+    config: "RunConfig",
+    directory: Path,
     data_dir: Path | None,
-    workers: int | None,
-    engine: str,
-    address: str | None,
-) -> "list[Outcome]":
-    """As ``run_jobs``. Ctrl-C and SIGTERM leave the program, saying how to go on."""
+    call: "Callable[[OnStep], RunResult]",
+) -> "RunResult":
+    """Call with a progress bar. Ctrl-C and SIGTERM exit with the command that continues."""
+    from deepccg.experiment import Interrupted
+
+    try:
+        with _progress_bar(f"{config.method.name}, seed {config.seed}") as on_step:
+            return call(on_step)
+    except Interrupted as stop:
+        message = f"Stopped and saved at step {stop.step:,} of {stop.steps:,}."
+        exit_interrupted(message + _resume_hint(config, directory, data_dir), stop.signal)
+    except KeyboardInterrupt:
+        exit_interrupted("Stopped." + _resume_hint(config, directory, data_dir), signal.SIGINT)
+
+
+def run_all(jobs: "list[Job]", *, data_dir: Path | None, **options: Any) -> "list[Outcome]":
+    """As ``run_jobs``, but Ctrl-C and SIGTERM exit with how to continue."""
     from deepccg.sweep import SweepStopped, run_jobs
 
     check_data_dir(data_dir)
     try:
-        return run_jobs(
-            jobs, out=out, data_dir=data_dir, workers=workers, engine=engine, address=address
-        )
+        return run_jobs(jobs, data_dir=data_dir, **options)
     except SweepStopped as stop:
-        leave(f"Stopped with {stop.left} runs to do; all are saved.", stop.signal)
+        message = f"Stopped and saved; runs to do: {stop.left} of {len(jobs)}."
+        exit_interrupted(f"{message} The same command continues.", stop.signal)
     except KeyboardInterrupt:
-        leave("Stopped at once.", signal.SIGINT)
+        exit_interrupted("Stopped at once. The same command continues.", signal.SIGINT)
 
 
-def leave(told: str, number: int) -> NoReturn:
-    """End the program, as the signal of that number would have, saying how to go on."""
-    typer.echo(f"{told} The same command again goes on.", err=True)
+def exit_interrupted(message: str, number: int) -> NoReturn:
+    """Exit as the signal of that number would have, with a message."""
+    typer.echo(message, err=True)
     raise typer.Exit(128 + number)
 
 
-def tell_failures(outcomes: "list[Outcome]") -> int:
-    """Print each run that failed; runs that failed for one reason share a line."""
+def print_failures(outcomes: "list[Outcome]") -> int:
+    """Print the runs that failed, one line for each reason; returns how many there are."""
     reasons: dict[str, list[str]] = {}
     for outcome in outcomes:
         if outcome.status == "failed":
@@ -63,33 +71,19 @@ def tell_failures(outcomes: "list[Outcome]") -> int:
     return sum(map(len, reasons.values()))
 
 
-def work(
-    config: "RunConfig",
-    directory: Path,
-    data_dir: Path | None,
-    call: "Callable[[ProgressUpdate], RunResult]",
-) -> "RunResult":
-    """Call with a progress bar. Ctrl-C and SIGTERM leave the program, saying how to continue."""
-    from deepccg.experiment import Interrupted, folder_of, resume_command
+def _resume_hint(config: "RunConfig", directory: Path, data_dir: Path | None) -> str:
+    from deepccg.experiment import folder_of, resume_command
     from deepccg.records import RunDirectory
 
-    try:
-        with _progress_bar(f"{config.method.name}, seed {config.seed}") as update:
-            return call(update)
-    except Interrupted as stop:
-        told, number = f"Stopped and saved at step {stop.step:,} of {stop.steps:,}.", stop.signal
-    except KeyboardInterrupt:
-        told, number = "Stopped.", signal.SIGINT
-    if RunDirectory(directory).config_path.exists():
-        place = data_dir or folder_of(config.dataset)
-        command = resume_command(directory, place, config.method.name)
-        told += f" To continue: {command} (or the same command again)"
-    typer.echo(told, err=True)
-    raise typer.Exit(128 + number)
+    if not RunDirectory(directory).config_path.exists():
+        return ""
+    command = resume_command(directory, data_dir or folder_of(config.dataset), config.method.name)
+    return f" To continue: {command} (or the same command again)"
 
 
 @contextlib.contextmanager
-def _progress_bar(label: str) -> "Iterator[ProgressUpdate]":
+def _progress_bar(label: str) -> "Iterator[OnStep]":
+    """Show a bar with the smoothed loss; yields what to call after each step."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -100,18 +94,12 @@ def _progress_bar(label: str) -> "Iterator[ProgressUpdate]":
     console = Console(stderr=True)
     quiet = not console.is_terminal  # a bar that cannot move is only an empty line
     with Progress(*columns, console=console, transient=True, disable=quiet) as bar:
-        yield ProgressUpdate(bar, label)
+        task = bar.add_task(label, total=None, loss=0.0)
+        loss = 0.0
 
+        def on_step(step: int, steps: int, info: "StepInfo") -> None:
+            nonlocal loss
+            loss = info.loss if step == 1 else 0.95 * loss + 0.05 * info.loss
+            bar.update(task, completed=step, total=steps, loss=loss)
 
-class ProgressUpdate:
-    """Moves a bar; the bar appears with the first step."""
-
-    def __init__(self, bar: Progress, label: str) -> None:
-        self._bar = bar
-        self._task = bar.add_task(label, total=None, loss=0.0)
-        self._loss = 0.0
-
-    def __call__(self, step: int, total: int, info: "StepInfo") -> None:
-        """After each batch; the loss shown is smoothed."""
-        self._loss = info.loss if step == 1 else 0.95 * self._loss + 0.05 * info.loss
-        self._bar.update(self._task, completed=step, total=total, loss=self._loss)
+        yield on_step

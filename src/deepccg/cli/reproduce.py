@@ -17,7 +17,7 @@ from deepccg.cli.options import (
     what,
     where,
 )
-from deepccg.cli.progress import run_all, tell_failures
+from deepccg.cli.progress import print_failures, run_all
 
 if TYPE_CHECKING:
     from deepccg.reproduce import Plan, Runs
@@ -88,7 +88,7 @@ def reproduce(
         outcomes = run_all(
             missing, out=out, data_dir=data_dir, workers=jobs, engine=engine, address=address
         )
-        failed = tell_failures(outcomes)
+        failed = print_failures(outcomes)
         runs, missing = _there(asked, out)
     found = answers(asked, runs)
     sheets = sheets_of(asked, found, runs)

@@ -31,7 +31,7 @@ def print_results(results: "list[list[RunResult]]", as_json: bool = False) -> No
         summary = summary_json(rows, **scored)
         for entry, runs in zip(summary["results"], results, strict=True):
             entry["config"] = runs[0].config.model_dump(mode="json", exclude={"seed"})
-            entry["held"] = asdict(runs[0].learner.holdings())
+            entry["held"] = asdict(runs[0].learner.memory_usage())
             entry["audits"] = {str(run.config.seed): run.audit for run in runs}
             entry["directories"] = {str(run.config.seed): str(run.directory) for run in runs}
         typer.echo(json.dumps(summary, indent=2, allow_nan=False))
@@ -93,7 +93,7 @@ def _protocol(runs: "list[RunResult]", named: bool) -> list[str]:
 
 
 def _held(result: "RunResult") -> str:
-    held = result.learner.holdings()
+    held = result.learner.memory_usage()
     other = {kind: size for kind, size in held.bytes.items() if kind != "examples" and size}
     parts = [f"{held.examples:,} examples ({held.bytes.get('examples', 0):,} bytes)"]
     parts += [f"{kind} {size:,} bytes" for kind, size in other.items()]

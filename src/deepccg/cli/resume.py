@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from deepccg.cli.options import CHECKPOINT_HELP, TRACK_HELP, check_data_dir, names
-from deepccg.cli.progress import work
+from deepccg.cli.progress import run_with_progress
 from deepccg.cli.results import print_recorded, print_results, title
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def _resume_one(
 
     config = read_run_config(target)
     learner = classes.get(config.method.name)
-    return work(
+    return run_with_progress(
         config,
         target.path,
         data_dir,

@@ -13,7 +13,7 @@ from deepccg.cli.options import (
     what,
     where,
 )
-from deepccg.cli.progress import work
+from deepccg.cli.progress import run_with_progress
 from deepccg.cli.results import print_results
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def _run_one(
     from deepccg.experiment import run as run_one
 
     directory = out / config.name() / f"seed-{config.seed}"
-    return work(
+    return run_with_progress(
         config,
         directory,
         data_dir,

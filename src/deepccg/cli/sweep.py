@@ -1,7 +1,7 @@
 """``deepccg sweep``: all runs of a grid, several at a time, here or on a cluster."""
 
 import json
-import signal
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,6 +9,9 @@ import typer
 
 from deepccg.cli.options import (
     CHECKPOINT_HELP,
+    AddressOption,
+    DataDirOption,
+    EngineOption,
     JobsOption,
     OutOption,
     TrackOption,
@@ -18,7 +21,7 @@ from deepccg.cli.options import (
     what,
     where,
 )
-from deepccg.cli.progress import leave
+from deepccg.cli.progress import run_all
 
 if TYPE_CHECKING:
     from deepccg.sweep import Job, Outcome
@@ -28,13 +31,9 @@ def sweep(
     grid: Annotated[Path, typer.Argument(help="A TOML file; docs/sweeps.md shows some.")],
     method: Annotated[
         str | None,
-        what(
-            help="In place of the grid's methods, several with commas; also package.module:Class."
-        ),
+        what(help="Replaces the grid's methods, several with commas; also package.module:Class."),
     ] = None,
-    seeds: Annotated[
-        str | None, what(help="In place of the grid's seeds, for example 0-2.")
-    ] = None,
+    seeds: Annotated[str | None, what(help="Replaces the grid's seeds, for example 0-2.")] = None,
     shard: Annotated[
         str | None,
         what(
@@ -44,21 +43,17 @@ def sweep(
     dry_run: Annotated[bool, what("--dry-run", help="List the runs only.")] = False,
     jobs: JobsOption = None,
     retries: Annotated[int, how(help="How often a run that fails is tried again.")] = 1,
-    engine: Annotated[
-        str, how(help="local, or ray: an existing Ray cluster (docs/cluster.md).")
-    ] = "local",
-    address: Annotated[str | None, how(help="Of the Ray cluster, such as 10.0.0.1:6379.")] = None,
+    engine: EngineOption = "local",
+    address: AddressOption = None,
     checkpoint_every: Annotated[str | None, how(help=CHECKPOINT_HELP)] = None,
-    data_dir: Annotated[
-        Path | None, where(help="Where the data sets' parquet files or folders lie.")
-    ] = None,
+    data_dir: DataDirOption = None,
     out: OutOption = Path("runs"),
     upload: Annotated[
         str | None, where(help="Copy finished runs to a URL, such as s3://bucket/runs.")
     ] = None,
     track: TrackOption = None,
     as_json: Annotated[
-        bool, where("--json", help="What came of each run as JSON on stdout; progress on stderr.")
+        bool, where("--json", help="The outcome of each run as JSON on stdout; progress on stderr.")
     ] = False,
 ) -> None:
     """Do all runs of a grid: methods x data sets x streams x scenarios x memory x seeds x fields.
@@ -69,37 +64,32 @@ def sweep(
     **Example:** `deepccg sweep grid.toml --data-dir DATA --jobs 8`
     """
     from deepccg.experiment import parse_seeds
-    from deepccg.sweep import SweepStopped, load_grid, run_jobs, shard_of
+    from deepccg.sweep import load_grid, shard_of
 
     numbers = tuple(parse_seeds(seeds)) if seeds else ()
-    wanted = load_grid(grid, methods=tuple(names(method)), seeds=numbers).jobs()
-    wanted = shard_of(wanted, shard) if shard else wanted
+    runs = load_grid(grid, methods=tuple(names(method)), seeds=numbers).jobs()
+    runs = shard_of(runs, shard) if shard else runs
     check_data_dir(data_dir)
     if dry_run:
-        _list(wanted, out, as_json)
+        _list_jobs(runs, out, as_json)
         return
-    try:
-        outcomes = run_jobs(
-            wanted,
-            out=out,
-            data_dir=data_dir,
-            workers=jobs,
-            engine=engine,
-            address=address,
-            retries=retries,
-            upload=upload,
-            track=track,
-            checkpoint_every=checkpoint_every,
-        )
-    except SweepStopped as stop:
-        leave(f"Stopped and saved; runs to do: {stop.left} of {len(wanted)}.", stop.signal)
-    except KeyboardInterrupt:
-        leave("Stopped at once.", signal.SIGINT)
-    _report(outcomes, as_json)
+    outcomes = run_all(
+        runs,
+        out=out,
+        data_dir=data_dir,
+        workers=jobs,
+        engine=engine,
+        address=address,
+        retries=retries,
+        upload=upload,
+        track=track,
+        checkpoint_every=checkpoint_every,
+    )
+    _print_outcomes(outcomes, as_json)
 
 
-def _list(jobs: "list[Job]", out: Path, as_json: bool) -> None:
-    """Each run and how far it is."""
+def _list_jobs(jobs: "list[Job]", out: Path, as_json: bool) -> None:
+    """Print each run and its state."""
     from deepccg.experiment import is_finished
     from deepccg.records import RunDirectory
 
@@ -113,14 +103,13 @@ def _list(jobs: "list[Job]", out: Path, as_json: bool) -> None:
         return
     for name, state in states.items():
         typer.echo(f"{state:8}  {name}")
-    counts = [
-        f"{list(states.values()).count(each)} {each}" for each in ("new", "begun", "finished")
-    ]
-    typer.echo(f"runs: {len(states)}, of which {', '.join(counts)}", err=True)
+    counts = Counter(states.values())
+    listed = ", ".join(f"{counts[state]} {state}" for state in ("new", "begun", "finished"))
+    typer.echo(f"runs: {len(states)}, of which {listed}", err=True)
 
 
-def _report(outcomes: "list[Outcome]", as_json: bool) -> None:
-    """What came of the runs; exit status 1 if some failed."""
+def _print_outcomes(outcomes: "list[Outcome]", as_json: bool) -> None:
+    """Print results, counts and failures; exit status 1 if a run failed."""
     from deepccg.cli.results import print_recorded
     from deepccg.records import RunDirectory
 
@@ -140,9 +129,7 @@ def _report(outcomes: "list[Outcome]", as_json: bool) -> None:
     else:
         done = [outcome for outcome in outcomes if outcome.status != "failed"]
         print_recorded([(outcome.job.config, RunDirectory(outcome.directory)) for outcome in done])
-    counts = dict.fromkeys(("finished", "already", "failed"), 0)
-    for outcome in outcomes:
-        counts[outcome.status] += 1
+    counts = Counter(outcome.status for outcome in outcomes)
     typer.echo(
         f"runs: {len(outcomes)}, of which {counts['finished']} finished, {counts['already']} had "
         f"finished before, {counts['failed']} failed",
@@ -150,7 +137,7 @@ def _report(outcomes: "list[Outcome]", as_json: bool) -> None:
     )
     for outcome in failed:
         log = RunDirectory(outcome.directory).log_path
-        where = f" (see {log})" if log.exists() else ""
-        typer.secho(f"{outcome.job.name}: {outcome.error}{where}", fg=typer.colors.RED, err=True)
+        hint = f" (see {log})" if log.exists() else ""
+        typer.secho(f"{outcome.job.name}: {outcome.error}{hint}", fg=typer.colors.RED, err=True)
     if failed:
         raise typer.Exit(1)

@@ -4,7 +4,7 @@ import shlex
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich import box
@@ -66,7 +66,7 @@ def tune(
     out: OutOption = Path("runs"),
     write: Annotated[
         Path | None,
-        where(help="The preset file; default tuned-METHOD.toml. All trials go beside it as JSON."),
+        where(help="The preset file; default tuned-METHOD.toml. All trials go next to it as JSON."),
     ] = None,
 ) -> None:
     """Choose a method's fields by accuracy on held-out training data, and write a preset.
@@ -86,72 +86,73 @@ def tune(
     run = partial(run_all, out=out, data_dir=data_dir, workers=jobs, engine=engine, address=address)
     fixed = dict(assignment(text) for text in settings or [])
     check_fixed(fixed)
-    given = {"method.name": method, "dataset": dataset, **fixed}
-    questions = [
-        {**given, "stream.kind": kind, "scenario": asked}
-        for kind, asked in product(names(stream), names(scenario))
+    searches = [
+        {"method.name": method, "dataset": dataset, **fixed, "stream.kind": kind, "scenario": each}
+        for kind, each in product(names(stream), names(scenario))
     ]
-    for question in questions:  # all, before the first is searched
-        check_settings(question)
+    for common in searches:  # all, before the first search starts
+        check_settings(common)
     found = []
-    for question in questions:
+    for common in searches:
         tuned = search_for(
-            question,
+            common,
             axes,
             run,
             seeds=parse_seeds(seeds),
             validation=validation,
-            search=_search(search),
+            search=search,
             trials=trials,
             together=together,
         )
         Console().print(_table(tuned, validation))
         found.append(tuned)
-    words: dict[str, list[Any]] = {"--method": [method], "--space": space, "--set": settings or []}
-    words |= {"--dataset": [dataset], "--stream": [stream], "--scenario": [scenario]}
-    words |= {"--search": [search], "--trials": [trials] if trials else []}
-    words |= {"--together": [together] if together > 1 else [], "--seeds": [seeds]}
-    command = _command(words | {"--validation": [validation]})
+    options: dict[str, list[Any]] = {
+        "--method": [method],
+        "--space": space,
+        "--set": settings or [],
+        "--dataset": [dataset],
+        "--stream": [stream],
+        "--scenario": [scenario],
+        "--search": [search],
+        "--trials": [trials] if trials else [],
+        "--together": [together] if together > 1 else [],
+        "--seeds": [seeds],
+        "--validation": [validation],
+    }
+    command = _command(options)
     target = write or Path(f"tuned-{method}.toml")
-    beside = target.with_suffix(".json")
+    trials_file = target.with_suffix(".json")
     preset = preset_text(found, command)
-    write_atomically(beside, trials_json(found, command).encode())
+    write_atomically(trials_file, trials_json(found, command).encode())
     write_atomically(target, preset.encode())
-    typer.echo(f"Written: {target}, for `deepccg run --preset {target}`, and {beside}", err=True)
+    typer.echo(
+        f"Written: {target}, for `deepccg run --preset {target}`, and {trials_file}", err=True
+    )
 
 
-def _command(words: dict[str, list[Any]]) -> str:
-    """What decides the result; not where data and runs lie, nor how many at a time."""
-    given = [str(word) for name, values in words.items() for v in values for word in (name, v)]
-    return shlex.join(["deepccg", "tune", *given])
-
-
-def _search(text: str) -> Literal["grid", "optuna"]:
-    from deepccg.core import InputError
-
-    if text not in ("grid", "optuna"):
-        raise InputError(f"--search {text}: choose grid or optuna")
-    return "grid" if text == "grid" else "optuna"
+def _command(options: dict[str, list[Any]]) -> str:
+    """Return the command that gives the same result, wherever data and runs are."""
+    words = [str(word) for name, values in options.items() for v in values for word in (name, v)]
+    return shlex.join(["deepccg", "tune", *words])
 
 
 def _table(tuned: "Tuned", validation: float) -> Table:
     from deepccg.report import percent
     from deepccg.tune import point_text
 
-    asked: dict[str, Any] = dict(tuned.settings)
-    title = ", ".join(str(asked[k]) for k in ("method.name", "dataset", "stream.kind", "scenario"))
+    settings: dict[str, Any] = dict(tuned.settings)
+    title = ("method.name", "dataset", "stream.kind", "scenario")
     table = Table(
         "Point",
-        title=title,
+        title=", ".join(str(settings[field]) for field in title),
         box=box.SIMPLE_HEAD,
         caption=f"Percent, mean ± standard error over seeds, on {validation:g} of the training "
         f"data, held out. Bold: chosen.",
         caption_justify="left",
     )
-    table.add_column(f"{str(asked['scenario']).capitalize()}-incremental acc.", justify="right")
+    table.add_column(f"{str(settings['scenario']).capitalize()}-incremental acc.", justify="right")
     for trial in tuned.trials:
         style = "bold" if trial is tuned.best else ""
-        failed = f"failed: {trial.errors[0]}" if trial.errors else ""
-        told = failed or percent(trial.accuracy)
-        table.add_row(Text(point_text(trial), style), Text(told, style))
+        score = f"failed: {trial.errors[0]}" if trial.errors else percent(trial.accuracy)
+        table.add_row(Text(point_text(trial), style), Text(score, style))
     return table

@@ -13,11 +13,12 @@ from deepccg.core.errors import (
     StateMismatch,
     TaskRequired,
 )
+from deepccg.core.inputs import InputForm, all_finite, has_finite_squares, kind_of, require_finite
 from deepccg.core.learner import Learner
 from deepccg.core.seeding import derive_seed, make_generator
 from deepccg.core.types import (
     Batch,
-    Holdings,
+    MemoryUsage,
     State,
     StepInfo,
     Task,
@@ -31,10 +32,11 @@ __all__ = [
     "Config",
     "DeepCCGError",
     "Diverged",
-    "Holdings",
     "InUse",
     "InputError",
+    "InputForm",
     "Learner",
+    "MemoryUsage",
     "ProtocolViolation",
     "SecondRead",
     "State",
@@ -43,10 +45,14 @@ __all__ = [
     "Task",
     "TaskRequired",
     "TestSet",
+    "all_finite",
     "check_examples",
     "check_setting_sizes",
     "default_cache_dir",
     "derive_seed",
+    "has_finite_squares",
+    "kind_of",
     "make_generator",
+    "require_finite",
     "validated",
 ]

@@ -2,14 +2,15 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from deepccg.core.config import Config as MethodConfig
 from deepccg.core.errors import InputError
-from deepccg.core.types import Batch, Holdings, State, StepInfo, Task
+from deepccg.core.types import Batch, MemoryUsage, State, StepInfo, Task
+from deepccg.deprecation import renamed_hooks, warn_renamed
 
 
 class Learner(ABC):
@@ -27,6 +28,11 @@ class Learner(ABC):
     """
 
     Config: ClassVar[type[MethodConfig]]
+    _renamed: ClassVar[dict[str, str]] = {"holdings": "memory_usage"}
+
+    def __init_subclass__(cls, **fields: Any) -> None:
+        super().__init_subclass__(**fields)
+        renamed_hooks(cls, cls._renamed)
 
     @abstractmethod
     def __init__(
@@ -66,9 +72,14 @@ class Learner(ABC):
     def load_state_dict(self, state: State) -> None:
         """Continue from ``state`` bit for bit, or raise ``StateMismatch`` and change nothing."""
 
-    def holdings(self) -> Holdings:
+    def memory_usage(self) -> MemoryUsage:
         """What is kept of the past, in examples and bytes."""
-        return Holdings()
+        return MemoryUsage()
+
+    def holdings(self) -> MemoryUsage:
+        """Deprecated: ``memory_usage``."""
+        warn_renamed("holdings()", "memory_usage()")
+        return self.memory_usage()
 
     def columns(self, task: Task | None = None) -> tuple[int, ...]:
         """Labels of the columns of ``predict_logits``: ``classes``, then what only a task names."""

@@ -70,11 +70,6 @@ class Batch:
         if self.tasks is not None and (self.task is not None or len(self.tasks) != len(self.y)):
             raise InputError("a pooled batch needs one task per example, and no task of its own")
 
-    @property
-    def example_tasks(self) -> tuple[Task | None, ...]:
-        """The task of each example."""
-        return self.tasks if self.tasks is not None else (self.task,) * len(self.y)
-
     def __len__(self) -> int:
         return len(self.y)
 
@@ -96,7 +91,7 @@ class TestSet:
 
 @dataclass(frozen=True)
 class StepInfo:
-    """What one step has to tell; nothing here is needed by the next step.
+    """What one step reports; nothing here is needed by the next step.
 
     Args:
         loss: The loss that was stepped on; 0 if the step had no term.
@@ -110,14 +105,14 @@ class StepInfo:
 
 
 @dataclass(frozen=True)
-class Holdings:
-    """What a learner keeps of the past besides its network and head.
+class MemoryUsage:
+    """What a learner keeps of the past beyond its network and head.
 
     Args:
         examples: How many examples.
         bytes: Bytes by kind: ``examples`` with their labels, ``logits``, ``network copy``, ...
 
-    >>> Holdings(2, {"examples": 6144, "logits": 80}).total
+    >>> MemoryUsage(2, {"examples": 6144, "logits": 80}).total
     6224
     """
 
@@ -144,7 +139,7 @@ class State:
 
 
 def check_examples(x: object, what: str) -> None:
-    """Refuse what no network embeds: ``what`` must be a tensor of bytes or floating numbers."""
+    """Reject anything but a tensor of bytes or floating numbers."""
     if not isinstance(x, Tensor):
         raise InputError(
             f"{what} must be a torch tensor, not {type(x).__name__}: use torch.as_tensor"

@@ -37,7 +37,8 @@ from deepccg.estimator.persistence import (
 )
 from deepccg.estimator.spec import Plan, can_forget, completed_params, only_if
 from deepccg.estimator.unlearning import forget, without_memory
-from deepccg.learners.conditioned import ConditionedLearner
+from deepccg.methods.deepccg import DeepCCG
+from deepccg.methods.protocl import ProtoCL
 
 CERTAIN = 1e9  # log odds of what is impossible or certain, so that they are finite
 
@@ -158,7 +159,7 @@ class DeepCCGClassifier(Inspection, ClassifierMixin, BaseEstimator):  # type: ig
         shuffle = make_generator(self._plan.seed, "shuffle")
         fresh = self.learner_.state_dict()
         for _ in range(self.epochs):
-            if isinstance(self.learner_, ConditionedLearner):  # no other counts what it stored
+            if isinstance(self.learner_, DeepCCG | ProtoCL):  # no other counts what it stored
                 self.learner_.load_state_dict(without_memory(self.learner_.state_dict(), fresh))
             order = torch.randperm(len(x), generator=shuffle)
             for rows in self._steps(len(x), min(FIT_BATCH, math.ceil(len(x) / FIT_STEPS))):
@@ -196,9 +197,9 @@ class DeepCCGClassifier(Inspection, ClassifierMixin, BaseEstimator):  # type: ig
             self._plan.require_unchanged(self)
         self._labels, self.classes_ = table, table.labels
         own_task = self._tasks.task(task, table)
-        with self.learner_.all_or_nothing():
+        with self.learner_.transaction():
             if classes is not None:
-                self.learner_.outputs.declare(range(declared))
+                self.learner_.class_table.declare(range(declared))
             for rows in self._steps(len(x), len(x)):
                 self.learner_.learn(Batch(x[rows], torch.from_numpy(codes[rows]), own_task))
         self._tasks.note(own_task)

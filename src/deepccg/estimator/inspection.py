@@ -20,7 +20,7 @@ from deepccg.estimator.spec import is_generative, only_if
 from deepccg.evaluation import ShiftMeter
 from deepccg.gaussian import squared_distances
 from deepccg.learners.base import NetworkLearner
-from deepccg.methods.deepccg import ClassConditional
+from deepccg.methods.deepccg import DeepCCG
 
 _log = logging.getLogger("deepccg")
 
@@ -136,9 +136,9 @@ class Inspection:
         """What each class rests on: how many examples were ``seen`` and are ``stored``, ``[K]``."""
         check_is_fitted(self)
         learner = self.learner_
-        stored = torch.bincount(learner.memory.y, minlength=len(learner.outputs))
+        stored = torch.bincount(learner.memory.y, minlength=len(learner.class_table))
         table: Table = {"label": self.classes_}
-        for name, counts in (("seen", learner.outputs.seen), ("stored", stored)):
+        for name, counts in (("seen", learner.class_table.seen), ("stored", stored)):
             column = np.zeros(len(self.classes_), dtype=np.int64)
             column[self._column_positions()] = counts.cpu().numpy()
             table[name] = column
@@ -157,7 +157,7 @@ class Inspection:
             "index": np.arange(store.size),
             "label": self.classes_[self._column_positions()[store.y.cpu().numpy()]],
         }
-        if isinstance(self.learner_, ClassConditional):
+        if isinstance(self.learner_, DeepCCG):
             table["contribution"] = _contributions(self.learner_).cpu().numpy()
         x = store.x.cpu()
         table["x"] = (x.permute(0, 2, 3, 1) if x.ndim == 4 else x).numpy().copy()
@@ -178,8 +178,8 @@ class Inspection:
         if neighbours < 1:
             raise InputError(f"neighbours is {neighbours}: ask for one or more")
         z, stored = _scaled(learner, learner.as_input(x)), _scaled(learner, store.x)
-        count = learner.belief().posterior.count
-        means = learner.belief().posterior.mean * learner.belief().scale
+        count = learner.current_classifier().posterior.count
+        means = learner.current_classifier().posterior.mean * learner.current_classifier().scale
         apart = squared_distances(z, means).sqrt().masked_fill(count == 0, math.nan)
         distance = np.full((len(x), len(self.classes_)), np.nan)
         distance[:, self._column_positions()] = apart.cpu().numpy()
@@ -196,9 +196,9 @@ class Inspection:
     def _input(self, X: Any) -> Tensor:  # noqa: N803
         return check_inputs(self, X, reset=False)
 
-    def _generative(self) -> ClassConditional[Any]:
+    def _generative(self) -> DeepCCG:
         check_is_fitted(self)
-        if not isinstance(self.learner_, ClassConditional):
+        if not isinstance(self.learner_, DeepCCG):
             raise InputError("the method was changed after fitting: fit again")
         if self.learner_.memory.size == 0:
             raise InputError("the memory is empty: there is nothing to compare with")
@@ -211,12 +211,12 @@ class Inspection:
 
 
 @torch.no_grad()
-def _scaled(learner: ClassConditional[Any], x: Tensor) -> Tensor:
+def _scaled(learner: DeepCCG, x: Tensor) -> Tensor:
     """Embeddings in the units in which every class has unit variance, ``[B, D]``."""
-    return learner._embed_now(x) * learner.belief().scale
+    return learner.embed_shaped(x) * learner.current_classifier().scale
 
 
-def _contributions(learner: ClassConditional[Any]) -> Tensor:
+def _contributions(learner: DeepCCG) -> Tensor:
     """KL(N(m, I/n) || N(m without i, I/(n - 1))) for each stored example i, ``[M]``.
 
     Without i the mean moves by ``(z_i - m) / (n - 1)``.
@@ -224,7 +224,10 @@ def _contributions(learner: ClassConditional[Any]) -> Tensor:
     store = learner.memory
     if store.size == 0:
         return torch.zeros(0, dtype=torch.float64)
-    posterior, scale = learner.belief().posterior, learner.belief().scale.double()
+    posterior, scale = (
+        learner.current_classifier().posterior,
+        learner.current_classifier().scale.double(),
+    )
     n = posterior.count[store.y].double()
     away = (_scaled(learner, store.x).double() - posterior.mean[store.y] * scale).square().sum(1)
     moved = away / (n - 1).square()

@@ -22,7 +22,7 @@ from deepccg.core import InputError
 from deepccg.estimator.persistence import target_file
 from deepccg.learners.heads import HeadLearner
 from deepccg.methods import ESMER, ICaRL, NetworkLearner, ProtoCL
-from deepccg.methods.deepccg import ClassConditional
+from deepccg.methods.deepccg import DeepCCG
 from deepccg.records import write_atomically
 
 IMPOSSIBLE = -math.inf
@@ -97,13 +97,13 @@ class Inference(nn.Module):
 
 def _head(learner: NetworkLearner[Any]) -> tuple[list[int], Linear | Distances]:
     """Which columns are possible, and the classifier of these, in float64 on the CPU."""
-    seen = learner.outputs.seen > 0
+    seen = learner.class_table.seen > 0
     if not bool(seen.any()):
         raise InputError("nothing was learned yet: there is no class to predict")
     known = seen
     build: Callable[[Any, Tensor], Linear | Distances]
-    if isinstance(learner, ClassConditional):
-        known, build = seen & (learner.belief().posterior.count.cpu() > 0), _gaussian
+    if isinstance(learner, DeepCCG):
+        known, build = seen & (learner.current_classifier().posterior.count.cpu() > 0), _gaussian
     elif isinstance(learner, ICaRL):
         known, build = seen & learner.means()[1].cpu(), _exemplars
     elif isinstance(learner, ProtoCL):
@@ -120,7 +120,10 @@ def _head(learner: NetworkLearner[Any]) -> tuple[list[int], Linear | Distances]:
 
 def _gaussian(learner: Any, known: Tensor) -> Linear | Distances:
     """Eq. 8. With one variance for all classes, ``-|z - m_c|^2`` is linear, up to ``|z|^2``."""
-    posterior, scale = learner.belief().posterior, _double(learner.belief().scale)
+    posterior, scale = (
+        learner.current_classifier().posterior,
+        _double(learner.current_classifier().scale),
+    )
     mean, count = _double(posterior.mean)[known], _double(posterior.count)[known]
     if learner.config.variance == "shared":
         sharpness = scale.square() / (1 + 1 / count.mean())
@@ -138,7 +141,7 @@ def _exemplars(learner: Any, known: Tensor) -> Distances:
 
 
 def _prototypes(learner: Any, known: Tensor) -> Distances:
-    belief = learner.belief()
+    belief = learner.current_classifier()
     spread = _double(belief.prototypes.variance + belief.noise)[known]
     constant = _double(belief.log_share)[known] - 0.5 * spread.log().sum(dim=1)
     return Distances(_double(belief.prototypes.mean)[known], 1 / spread, constant)
@@ -160,7 +163,7 @@ def _uses_stable(learner: NetworkLearner[Any]) -> TypeGuard[ESMER]:
 
 
 def _normalises(learner: NetworkLearner[Any]) -> bool:
-    return isinstance(learner, ClassConditional | ProtoCL) and learner.config.normalise
+    return isinstance(learner, DeepCCG | ProtoCL) and learner.config.normalise
 
 
 class _Shift(nn.Module):

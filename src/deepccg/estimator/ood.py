@@ -6,26 +6,24 @@ hardly vary. So the same density is taken here with the covariance that the stor
 within their classes.
 """
 
-from typing import Any
-
 import torch
 from sklearn.covariance import empirical_covariance, ledoit_wolf_shrinkage, shrunk_covariance
 from torch import Tensor
 
 from deepccg.gaussian import log_predictive_density, squared_distances
-from deepccg.methods.deepccg import ClassConditional
+from deepccg.methods.deepccg import DeepCCG
 
 LEAST_SHRINKAGE = 0.01  # two stored examples tell one direction, and nothing of how uncertain it is
 
 
 @torch.no_grad()
-def strangeness(learner: ClassConditional[Any], x: Tensor) -> Tensor:
+def strangeness(learner: DeepCCG, x: Tensor) -> Tensor:
     """Minus the log predictive density of each embedding, all classes equally likely, ``[N]``."""
-    posterior, variance = learner.belief().posterior, learner.config.variance
+    posterior, variance = learner.current_classifier().posterior, learner.config.variance
     factor = torch.linalg.cholesky(_covariance(learner))
     z, mean = (
         torch.linalg.solve_triangular(factor, part.double().T, upper=False).T
-        for part in (learner._embed_now(learner.as_input(x)), posterior.mean)
+        for part in (learner.embed_shaped(learner.as_input(x)), posterior.mean)
     )
     mask = torch.ones(len(z), len(mean), dtype=torch.bool, device=z.device)
     count = posterior.count.double()
@@ -35,15 +33,15 @@ def strangeness(learner: ClassConditional[Any], x: Tensor) -> Tensor:
     return score
 
 
-def _covariance(learner: ClassConditional[Any]) -> Tensor:
+def _covariance(learner: DeepCCG) -> Tensor:
     """Of stored embeddings within their classes, ``[D, D]``: pooled, and shrunk to a multiple of I.
 
     A few hundred examples do not tell a covariance in as many dimensions; how far it is to be
     shrunk they tell themselves (Ledoit & Wolf, 2004). Where they tell nothing, no class having
     two different ones, it is the model's own.
     """
-    belief, store = learner.belief(), learner.memory
-    deviation = learner._embed_now(store.x).double() - belief.posterior.mean.double()[store.y]
+    belief, store = learner.current_classifier(), learner.memory
+    deviation = learner.embed_shaped(store.x).double() - belief.posterior.mean.double()[store.y]
     freedom = store.size - int((belief.posterior.count > 0).sum())
     largest = deviation.abs().max()
     if freedom > 0 and largest > 0:

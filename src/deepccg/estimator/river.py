@@ -251,7 +251,7 @@ class RiverClassifier(base.MiniBatchClassifier):
         """What fails within is unlearned; one call of ``partial_fit`` sees to that by itself."""
         if not (if_several and self._has_learned()):
             return nullcontext()
-        return self.classifier.learner_.all_or_nothing()
+        return self.classifier.learner_.transaction()
 
     def _met(self) -> LabelTable:
         """The labels learned, and those that wait."""

@@ -14,7 +14,7 @@ from deepccg.core import InputError, validated
 from deepccg.estimator.encoders import build_encoder
 from deepccg.gaussian import kernels
 from deepccg.methods import METHODS, NetworkLearner
-from deepccg.methods.deepccg import ClassConditional, DeepCCG
+from deepccg.methods.deepccg import DeepCCG
 
 # What the classifiers set where nobody does: a stream may change what a class is.
 DEFAULTS: Mapping[str, Mapping[str, Any]] = {"deepccg": {"renewal": "errors"}}
@@ -61,7 +61,7 @@ class Plan:
             classes=self.classes,
             seed=self.seed,
         )
-        if isinstance(learner, ClassConditional):
+        if isinstance(learner, DeepCCG):
             learner.native = kernels.why_not() is None
         return learner
 
@@ -141,7 +141,7 @@ def only_if(check: Callable[[Any], bool]) -> Callable[[Method], Method]:
 
 def is_generative(estimator: Any) -> bool:
     """Whether the engine models each class by a Gaussian."""
-    if not issubclass(learner_class(estimator.method), ClassConditional):
+    if not issubclass(learner_class(estimator.method), DeepCCG):
         raise AttributeError(f"method {estimator.method!r} has no class densities; deepccg has")
     return True
 

@@ -12,7 +12,7 @@ from deepccg.core import InputError, State
 from deepccg.estimator.inputs import check_slots
 from deepccg.estimator.labels import plain_labels
 from deepccg.learners.embedding_cache import without_cache
-from deepccg.learners.selection import without_rates
+from deepccg.learners.error_rates import without_rates
 from deepccg.methods.deepccg import ERRORS
 
 

@@ -31,7 +31,7 @@ from deepccg.experiment.shift_recorder import ShiftRecorder
 from deepccg.experiment.writer import CheckpointSchedule, RunWriter, Stopwatch
 from deepccg.records import Evaluation, RecordError, RunDirectory, Training, summary
 from deepccg.streams import Cursor, Dataset, load_dataset
-from deepccg.tracking import check_tracker, tracked
+from deepccg.tracking import check_tracker, track_run
 
 ProgressCallback = Callable[[int, int, StepInfo], None]
 
@@ -167,7 +167,7 @@ def _run(
         }
         with (
             open_run(config, target, learner, about, len(stream)) as done,
-            tracked(track, target, config.model_dump(mode="json")) as tracker,
+            track_run(track, target, config.model_dump(mode="json")) as tracker,
         ):
             cursor = Cursor(stream, done.position)
             writer = RunWriter(target, about, done.position, done.records, tracker.record)

@@ -1,127 +1,69 @@
-"""What every method on a network shares: what it owns, how it embeds, one SGD step."""
+"""The base of every method on a network: one online step, predictions under masks, saved state."""
 
 import math
+import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
-from typing import cast
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from typing import Any, ClassVar, Generic, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
 
-from deepccg.core import Batch, Diverged, Holdings, InputError, Task, make_generator
-from deepccg.learners.classes import Outputs
-from deepccg.learners.inputs import (
+from deepccg.core import (
+    Batch,
+    Config,
+    Diverged,
+    InputError,
     InputForm,
-    all_finite,
-    in_pieces,
-    require_embeddable,
+    Learner,
+    MemoryUsage,
+    State,
+    StateMismatch,
+    StepInfo,
+    Task,
+    make_generator,
     require_finite,
 )
-from deepccg.learners.state import ConfigT, GeneratorPart, ModulePart, Part, SavedLearner
+from deepccg.deprecation import warn_renamed
+from deepccg.learners.class_table import ClassTable
+from deepccg.learners.optimiser import Optimiser, OptimiserConfig
+from deepccg.learners.state import (
+    BROKEN_STATE,
+    FORMAT,
+    Column,
+    Stateful,
+    StatefulGenerator,
+    StatefulModule,
+    check_stored,
+    collect_state,
+    rolled_back_on_error,
+    split_state,
+    upgrade,
+)
 from deepccg.memory import MemoryStore
+from deepccg.networks import map_in_chunks, require_embeddable
+
+ConfigT = TypeVar("ConfigT", bound=OptimiserConfig)
 
 
-class PredictingLearner(SavedLearner[ConfigT]):
-    """A learner that scores classes from embeddings, and masks those that are not asked for."""
-
-    outputs: Outputs
-
-    @abstractmethod
-    def embed(self, x: Tensor) -> Tensor:
-        """Embeddings without gradient, ``[B, D]``."""
-
-    @abstractmethod
-    def checked(self, x: Tensor, what: str) -> Tensor:
-        """``x`` on the learner's device; inputs that cannot be embedded are refused."""
-
-    @abstractmethod
-    def scores(self, x: Tensor) -> Tensor:
-        """Something per class ``[B, C]`` from which ``masked`` makes logits."""
-
-    def masked(self, scores: Tensor, mask: Tensor) -> Tensor:
-        """Logits ``[B, C]`` over the allowed classes ``mask [C]``; -inf elsewhere."""
-        return scores.masked_fill(~mask, -math.inf)
-
-    def predict_logits(self, x: Tensor, task: Task | None = None) -> Tensor:
-        """See ``Learner``."""
-        return self.predict_logits_each(x, [task])[0]
-
-    @torch.no_grad()
-    def predict_logits_each(self, x: Tensor, tasks: Sequence[Task | None]) -> list[Tensor]:
-        """``predict_logits`` under several tasks; ``x`` is embedded once."""
-        x = self.checked(x, "x")
-        scores = self.scores(x) if bool((self.outputs.seen > 0).any()) else None
-        return [self._logits_under(task, scores, len(x)) for task in tasks]
-
-    def representation(self, x: Tensor, task: Task | None = None) -> Tensor:
-        """See ``Learner``: the network's embeddings, whatever the task."""
-        del task
-        return self.embed(self.checked(x, "x"))
-
-    @torch.no_grad()
-    def classifier(self, task: Task | None = None) -> Callable[[Tensor], Tensor]:
-        """See ``Learner``."""
-        known, columns = len(self.outputs), self.columns(task)
-        possible, allowed = self._seen_under(task), self._allowed_columns(task)
-        frozen = self.frozen(possible, task)
-
-        def logits(z: Tensor) -> Tensor:
-            scores = z.new_full((len(z), len(columns)), -math.inf)
-            scores[:, :known] = frozen(z)
-            return _uniform_where_unknown(scores, allowed)
-
-        return logits
-
-    def frozen(self, mask: Tensor, task: Task | None) -> Callable[[Tensor], Tensor]:
-        """From embeddings to ``masked(scores, mask)``, ``[B, D] -> [B, C]``, as of now for ever.
-
-        A subclass that does not say how cannot have its representation shift recorded.
-        """
-        del mask
-        return super().classifier(task)
-
-    def _logits_under(self, task: Task | None, scores: Tensor | None, length: int) -> Tensor:
-        logits = torch.full((length, len(self.columns(task))), -math.inf, device=self.device)
-        if scores is not None:
-            logits = logits.to(scores.dtype)
-            logits[:, : len(self.outputs)] = self.masked(scores, self._seen_under(task))
-        return _uniform_where_unknown(logits, self._allowed_columns(task))
-
-    def _seen_under(self, task: Task | None) -> Tensor:
-        """Which outputs are of classes that were seen and that the task allows, ``[C]``."""
-        mask = self.outputs.seen > 0
-        if task is not None:
-            mask = torch.zeros_like(mask)
-            mask[self.outputs.columns_of(task)] = True
-        return mask.to(self.device)
-
-    def _allowed_columns(self, task: Task | None) -> list[int]:
-        if task is None:
-            seen = self.outputs.seen.nonzero().flatten().tolist()
-            if not seen:
-                raise InputError("nothing was learned yet: there is no class to predict")
-            return seen
-        columns = self.columns(task)
-        unseen = [columns.index(label) for label in task.classes]
-        return self.outputs.columns_of(task) or unseen
-
-
-def _uniform_where_unknown(logits: Tensor, allowed: list[int]) -> Tensor:
-    """Rows ``[C]`` that say nothing of any class become 0 for the ``allowed`` ones."""
-    unknown = torch.isinf(logits).all(dim=1)
-    logits[unknown.nonzero(), torch.tensor(allowed, device=logits.device)] = 0.0
-    return logits
-
-
-__all__ = ["ConfigT", "NetworkLearner"]
-
-
-class NetworkLearner(PredictingLearner[ConfigT]):
+class NetworkLearner(Learner, Generic[ConfigT]):
     """A learner that embeds with a network. Subclasses add ``learn`` and ``scores``.
 
-    A subclass with further state makes it in ``set_up`` and names it in ``parts``; saving, loading
-    and refusing follow.
+    A subclass with further state makes it in ``build_state`` and names it in ``state_parts``;
+    saving, loading and refusing follow.
     """
+
+    Config: ClassVar[type[Config]]
+    _in_transaction = False
+    _renamed: ClassVar[dict[str, str]] = {
+        "holdings": "memory_usage",
+        "parts": "state_parts",
+        "receive": "begin_step",
+        "remember": "update_memory",
+        "set_up": "build_state",
+    }
 
     def __init__(
         self,
@@ -144,78 +86,103 @@ class NetworkLearner(PredictingLearner[ConfigT]):
         self.dim = dim
         self.config = cast(ConfigT, own_config)
         self.network = network
-        self._network_part = ModulePart("network", network)
+        self._network_state = StatefulModule("network", network)
         self.memory = MemoryStore(memory)
         self.generator = make_generator(seed, "learner")
-        self.outputs = Outputs(classes)
+        self.class_table = ClassTable(classes)
         self.inputs = InputForm()
         parameter = next(network.parameters(), torch.empty(0))
         self.device, self.dtype = parameter.device, parameter.dtype
         self.steps = 0
         self._parameters: tuple[list[int], list[nn.Parameter]] | None = None
-        self.set_up(seed)
+        self.build_state(seed)
 
-    def set_up(self, seed: int) -> None:
-        """Make what the method holds besides; the last thing a constructor does."""
-
-    def parts(self) -> dict[str, Part]:
-        """Everything that is saved, by name."""
-        return {
-            "outputs": self.outputs,
-            "inputs": self.inputs,
-            "network": self._network_part,
-            "memory": self.memory,
-            "generator": GeneratorPart(self.generator),
-        }
-
-    def modules(self) -> list[nn.Module]:
-        """What the optimiser trains."""
-        return [self.network]
+    def build_state(self, seed: int) -> None:
+        """Make what the method holds beyond network and memory; called last by the constructor."""
 
     @property
     def classes(self) -> tuple[int, ...]:
         """The label of each output column, in order of first appearance."""
-        return tuple(self.outputs.classes)
+        return tuple(self.class_table.classes)
 
-    def receive(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+    # One online step
+
+    def begin_step(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
         """Check a batch, note its classes and task; a batch that is refused changes nothing.
 
         Returns:
-            Inputs ``[B, ...]`` on the learner's device, class columns ``[B]``, task rows ``[B]``.
+            Inputs ``[B, ...]`` on the learner's device, class columns ``[B]``, task indices
+            ``[B]``.
         """
-        x = self.checked(batch.x, "the batch")
+        x = self.validate_inputs(batch.x, "the batch")
         if self.inputs.shape is None:
             require_embeddable(self.network, x[:1], (1, self.dim))
-        if self.outputs.begins_task(batch):
+        if self.class_table.begins_task(batch):
             self.finish_task()
         self.inputs.note(x)
-        y, rows = self.outputs.observe(batch)
-        return x, y.to(self.device), rows.to(self.device)
-
-    def checked(self, x: Tensor, what: str) -> Tensor:
-        """``as_input``, after refusing inputs of another form and values that are not finite."""
-        self.inputs.require(x, what)
-        x = self.as_input(x)
-        require_finite(x, what)
-        return x
+        y, task_idx = self.class_table.observe(batch)
+        return x, y.to(self.device), task_idx.to(self.device)
 
     def finish_task(self) -> None:
         """Called when a batch of another task comes, before anything of it is noted."""
 
-    def as_input(self, x: Tensor) -> Tensor:
-        """Onto the learner's device; floats in the network's precision."""
-        return x.to(self.device, self.dtype) if x.is_floating_point() else x.to(self.device)
+    def replay_inputs(self, x: Tensor, slots: Tensor) -> Tensor:
+        """Inputs as they enter the network: the batch ``x [B, ...]``, then stored examples.
 
-    def embed(self, x: Tensor) -> Tensor:
-        """Embeddings without gradient, ``[B, D]``."""
-        if self.network.training:
-            self.network.eval()
-        with torch.no_grad():
-            return in_pieces(self.network, x)
+        Every method replays through here.
+        """
+        return torch.cat([x, self.memory.x.index_select(0, slots)]) if len(slots) else x
 
-    def trained(self) -> list[nn.Parameter]:
+    def replay_labels(self, y: Tensor, slots: Tensor) -> Tensor:
+        """Class columns of what ``replay_inputs`` returns, ``[B + R]``."""
+        return torch.cat([y, self.memory.y.index_select(0, slots)])
+
+    def optimise(self, loss: Tensor) -> float:
+        """One optimiser step on everything that is trained; returns the loss."""
+        self.apply_gradients(self.gradients(loss))
+        return loss.item()
+
+    def descend(self, loss: Tensor, lr: float) -> float:
+        """Deprecated: ``optimise``, which knows the step size."""
+        warn_renamed("descend(loss, lr)", "optimise(loss)")
+        self.optimiser.lr = lr
+        return self.optimise(loss)
+
+    def gradients(self, loss: Tensor) -> list[Tensor]:
+        """The gradient for each of ``trainable_parameters()``; zeros where there is none."""
+        value = loss.item()
+        if not math.isfinite(value):
+            raise Diverged(f"the loss is {value} at step {self.steps + 1}: try a smaller lr")
+        parameters = self.trainable_parameters()
+        if not parameters:  # a fixed embedding
+            return []
+        return list(
+            torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True)
+        )
+
+    def apply_gradients(self, gradients: Sequence[Tensor]) -> None:
+        """Move the weights; nothing is stored or saved of a step that diverged."""
+        self.optimiser.step(self.trainable_parameters(), gradients, self.steps + 1)
+
+    def end_step(
+        self, loss: float, replayed: int = 0, extra: Mapping[str, float] | None = None
+    ) -> StepInfo:
+        """Count the step and return what it reports."""
+        self.steps += 1
+        return StepInfo(loss, replayed, extra or {})
+
+    @cached_property
+    def optimiser(self) -> Optimiser:
+        """The one that moves the weights."""
+        return Optimiser(self.config.lr, self.dtype)
+
+    def trainable_modules(self) -> list[nn.Module]:
+        """What the optimiser trains."""
+        return [self.network]
+
+    def trainable_parameters(self) -> list[nn.Parameter]:
         """Every parameter the optimiser moves, in a fixed order."""
-        modules = self.modules()
+        modules = self.trainable_modules()
         # Walking a network for its parameters is a hundredth of a step. They stay the same
         # objects but for those that grow, which are a module's own.
         own = [id(p) for module in modules for p in module.parameters(recurse=False)]
@@ -223,37 +190,198 @@ class NetworkLearner(PredictingLearner[ConfigT]):
             self._parameters = own, [p for module in modules for p in module.parameters()]
         return [parameter for parameter in self._parameters[1] if parameter.requires_grad]
 
-    def descend(self, loss: Tensor, lr: float) -> float:
-        """One plain SGD step on everything that is trained; returns the loss."""
-        self.step(self.gradients(loss), lr)
-        return loss.item()
+    def validate_inputs(self, x: Tensor, what: str) -> Tensor:
+        """``as_input``, after rejecting inputs of another form and values that are not finite."""
+        self.inputs.require(x, what)
+        x = self.as_input(x)
+        require_finite(x, what)
+        return x
 
-    def gradients(self, loss: Tensor) -> list[Tensor]:
-        """The loss's gradient for each of ``trained()``; zeros where it does not depend on it."""
-        value = loss.item()
-        if not math.isfinite(value):
-            raise Diverged(f"the loss is {value} at step {self.steps + 1}: try a smaller lr")
-        parameters = self.trained()
-        if not parameters:  # a fixed embedding
-            return []
-        return list(
-            torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True)
-        )
+    def as_input(self, x: Tensor) -> Tensor:
+        """``x`` on the learner's device; floats in the network's precision."""
+        return x.to(self.device, self.dtype) if x.is_floating_point() else x.to(self.device)
 
-    def step(self, gradients: Sequence[Tensor], lr: float) -> None:
-        """``theta <- theta - lr gradient``; nothing is stored or saved of a step too far."""
-        parameters = self.trained()
-        if lr > torch.finfo(self.dtype).max:
-            raise Diverged(f"lr {lr:g} is beyond all {self.dtype} numbers: try a smaller lr")
+    def embed(self, x: Tensor) -> Tensor:
+        """Embeddings without gradient, ``[B, D]``."""
+        if self.network.training:
+            self.network.eval()
         with torch.no_grad():
-            if parameters:
-                torch._foreach_sub_(tuple(parameters), tuple(gradients), alpha=lr)
-        if not all_finite(parameters):
-            raise Diverged(
-                f"the weights are not finite after step {self.steps + 1}: try a smaller lr"
-            )
+            return map_in_chunks(self.network, x)
 
-    def holdings(self) -> Holdings:
+    # Predictions
+
+    @abstractmethod
+    def scores(self, x: Tensor) -> Tensor:
+        """Something per class ``[B, C]`` from which ``masked`` makes logits."""
+
+    def masked(self, scores: Tensor, mask: Tensor) -> Tensor:
+        """Logits ``[B, C]`` over the allowed classes ``mask [C]``; -inf elsewhere."""
+        return scores.masked_fill(~mask, -math.inf)
+
+    def predict_logits(self, x: Tensor, task: Task | None = None) -> Tensor:
+        """See ``Learner``."""
+        return self.predict_logits_each(x, [task])[0]
+
+    @torch.no_grad()
+    def predict_logits_each(self, x: Tensor, tasks: Sequence[Task | None]) -> list[Tensor]:
+        """``predict_logits`` under several tasks; ``x`` is embedded once."""
+        x = self.validate_inputs(x, "x")
+        scores = self.scores(x) if bool((self.class_table.seen > 0).any()) else None
+        return [self.logits_under(task, scores, len(x)) for task in tasks]
+
+    def logits_under(self, task: Task | None, scores: Tensor | None, length: int) -> Tensor:
+        """Logits ``[length, C]`` of a task; without ``scores``, uniform over its classes."""
+        logits = torch.full((length, len(self.columns(task))), -math.inf, device=self.device)
+        if scores is not None:
+            logits = logits.to(scores.dtype)
+            logits[:, : len(self.class_table)] = self.masked(scores, self._seen_under(task))
+        return _uniform_where_unknown(logits, self._allowed_columns(task))
+
+    def representation(self, x: Tensor, task: Task | None = None) -> Tensor:
+        """See ``Learner``: the network's embeddings, whatever the task."""
+        del task
+        return self.embed(self.validate_inputs(x, "x"))
+
+    @torch.no_grad()
+    def classifier(self, task: Task | None = None) -> Callable[[Tensor], Tensor]:
+        """See ``Learner``."""
+        known, columns = len(self.class_table), self.columns(task)
+        allowed = self._allowed_columns(task)
+        frozen = self.frozen_classifier(self._seen_under(task), task)
+
+        def logits(z: Tensor) -> Tensor:
+            scores = z.new_full((len(z), len(columns)), -math.inf)
+            scores[:, :known] = frozen(z)
+            return _uniform_where_unknown(scores, allowed)
+
+        return logits
+
+    def frozen_classifier(self, mask: Tensor, task: Task | None) -> Callable[[Tensor], Tensor]:
+        """The present map from embeddings to ``masked(scores, mask)``, ``[B, D] -> [B, C]``.
+
+        Without an implementation of it a method's representation shift cannot be recorded.
+        """
+        del mask
+        return super().classifier(task)
+
+    def _seen_under(self, task: Task | None) -> Tensor:
+        """Which outputs are of classes that were seen and that the task allows, ``[C]``."""
+        mask = self.class_table.seen > 0
+        if task is not None:
+            mask = torch.zeros_like(mask)
+            mask[self.class_table.columns_of(task)] = True
+        return mask.to(self.device)
+
+    def _allowed_columns(self, task: Task | None) -> list[int]:
+        if task is None:
+            seen = self.class_table.seen.nonzero().flatten().tolist()
+            if not seen:
+                raise InputError("nothing was learned yet: there is no class to predict")
+            return seen
+        columns = self.columns(task)
+        unseen = [columns.index(label) for label in task.classes]
+        return self.class_table.columns_of(task) or unseen
+
+    # Saved state
+
+    def state_parts(self) -> dict[str, Stateful]:
+        """Everything that is saved, by name."""
+        return {
+            "outputs": self.class_table,
+            "inputs": self.inputs,
+            "network": self._network_state,
+            "memory": self.memory,
+            "generator": StatefulGenerator(self.generator),
+        }
+
+    def extra_columns(self, classes: int) -> dict[str, Column]:
+        """Further columns of the memory, by name, in a state of ``classes`` outputs.
+
+        States whose memory has other columns are refused.
+        """
+        del classes
+        return {}
+
+    def memory_usage(self) -> MemoryUsage:
         """The memory: examples with their labels, and what is stored with each."""
         kinds = {"examples": self.memory.bytes, **self.memory.extra_bytes}
-        return Holdings(self.memory.size, kinds)
+        return MemoryUsage(self.memory.size, kinds)
+
+    def state_dict(self) -> State:
+        """See ``Learner``."""
+        tensors, meta = collect_state(self.state_parts())
+        header = {
+            "format": FORMAT,
+            "method": type(self).__name__,
+            "config": self.config_dict(),
+            "steps": self.steps,
+        }
+        return State(tensors, {**header, "parts": meta})
+
+    def load_state_dict(self, state: State) -> None:
+        """See ``Learner``."""
+        state = upgrade(state)
+        try:
+            wanted = self._validate_state(state)
+        except StateMismatch:
+            raise
+        except BROKEN_STATE as error:
+            raise StateMismatch(f"the state is incomplete: {error!r}") from error
+        try:
+            with self.transaction(often=False):
+                for name, part in self.state_parts().items():
+                    part.load(wanted[name])
+        except BROKEN_STATE as error:  # what no check foresaw
+            raise StateMismatch(f"the state cannot be loaded: {error!r}") from error
+        self.steps = state.meta["steps"]
+
+    @contextmanager
+    def transaction(self, *, often: bool = True) -> Iterator[None]:
+        """An error within leaves the learner as it was before the outermost of these blocks.
+
+        Args:
+            often: Keep room for the copies, for the next time.
+        """
+        if self._in_transaction:
+            yield
+            return
+        steps, self._in_transaction = self.steps, True
+        try:
+            with rolled_back_on_error(self.state_parts().values(), often=often):
+                yield
+        except BaseException:
+            self.steps = steps
+            raise
+        finally:
+            self._in_transaction = False
+
+    def config_dict(self) -> dict[str, Any]:
+        """The method's fields as JSON values."""
+        return self.config.model_dump(mode="json")
+
+    def _validate_state(self, state: State) -> dict[str, State]:
+        """Return the state of each part, after all of them are found in order."""
+        meta = state.meta
+        if meta.get("method") != type(self).__name__:
+            raise StateMismatch(
+                f"the state belongs to {meta.get('method')!r}, not to {type(self).__name__}"
+            )
+        if type(meta["steps"]) is not int or meta["steps"] < 0:
+            raise StateMismatch(f"the state was saved after {meta['steps']!r} steps")
+        if bad := state.not_finite():
+            raise StateMismatch(f"the state's {bad[0]} is not finite: the learner had diverged")
+        found = split_state(self.state_parts(), state, self.device)
+        extras = self.extra_columns(len(found["outputs"].meta["classes"]))
+        check_stored(found, self.dtype, extras)
+        saved, defaults = meta.get("config"), self.Config().model_dump(mode="json")
+        # A field that an older state lacks had its default.
+        if not isinstance(saved, dict) or {**defaults, **saved} != self.config_dict():
+            warnings.warn("the state was saved with other method fields", stacklevel=3)
+        return found
+
+
+def _uniform_where_unknown(logits: Tensor, allowed: list[int]) -> Tensor:
+    """Rows ``[C]`` that say nothing of any class become 0 for the ``allowed`` ones."""
+    unknown = torch.isinf(logits).all(dim=1)
+    logits[unknown.nonzero(), torch.tensor(allowed, device=logits.device)] = 0.0
+    return logits

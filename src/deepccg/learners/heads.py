@@ -1,45 +1,69 @@
-"""A linear head of its own for every task."""
+"""Linear heads: one that all tasks share, one of each task's own, and their masked loss."""
 
 import copy
 import math
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import torch
+from pydantic import Field, NonNegativeInt
 from torch import Tensor, nn
 
 from deepccg.core import Batch, State, StateMismatch, Task, make_generator
 from deepccg.learners.base import ConfigT, NetworkLearner
-from deepccg.learners.state import GeneratorPart, ModulePart, Part
+from deepccg.learners.class_table import Mask
+from deepccg.learners.optimiser import OptimiserConfig, ReplayReduction, reduce_replay
+from deepccg.learners.state import Stateful, StatefulGenerator, StatefulModule
+from deepccg.memory import draw_uniform, offer_to_reservoir
 from deepccg.networks import GrowingLinear
 
 
-class HeadLearner(NetworkLearner[ConfigT]):
-    """A network with one shared linear head whose rows grow with the classes."""
+def masked_cross_entropy(logits: Tensor, y: Tensor, mask: Tensor) -> Tensor:
+    """``-o_y + logsumexp over the allowed classes`` for each example, ``[B]``.
 
-    def set_up(self, seed: int) -> None:
+    Outputs outside an example's mask get exactly no gradient from it.
+    """
+    allowed = logits.masked_fill(~mask, -math.inf)
+    return torch.logsumexp(allowed, dim=1) - logits.gather(1, y[:, None]).squeeze(1)
+
+
+class ReplayConfig(OptimiserConfig):
+    """Fields of every method that replays stored examples on a head."""
+
+    replay: NonNegativeInt = Field(10, description="stored examples replayed per step")
+    reduction: ReplayReduction = Field(
+        "mean",
+        description="over batch and replay together: mean or sum; means: mean of each, added",
+    )
+    train_mask: Mask = Field(
+        "task", description="classes an incoming example is compared with: task, seen or all"
+    )
+    replay_mask: Mask = Field(
+        "task", description="classes a replayed example is compared with: its own task, seen or all"
+    )
+
+
+ReplayConfigT = TypeVar("ReplayConfigT", bound=ReplayConfig)
+
+
+class HeadLearner(NetworkLearner[ConfigT]):
+    """A network with one shared linear head whose rows grow with the classes.
+
+    With a ``ReplayConfig`` it can replay: draw from memory, mask, take the loss, store.
+    """
+
+    def build_state(self, seed: int) -> None:
         """The head, with a row for each class known already."""
-        super().set_up(seed)
+        super().build_state(seed)
         self.head = GrowingLinear(self.dim).to(self.device, self.dtype)
         self.head_generator = make_generator(seed, "head")
-        self.head.grow(len(self.outputs), self.head_generator)
+        self.head.grow(len(self.class_table), self.head_generator)
 
-    def receive(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-        """As ``NetworkLearner.receive``; the head grows rows for new classes."""
-        received = super().receive(batch)
-        self.head.grow(len(self.outputs), self.head_generator)
-        return received
-
-    def _matching_parts(self, state: State) -> dict[str, State]:
-        found = super()._matching_parts(state)
-        rows = {len(value) for value in found["head"].tensors.values()}
-        classes = len(found["outputs"].meta["classes"])
-        if rows != {classes}:
-            raise StateMismatch(f"the state's head has {sorted(rows)} rows for {classes} classes")
-        return found
-
-    def modules(self) -> list[nn.Module]:
-        """Network and head."""
-        return [self.network, self.head]
+    def begin_step(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        """As ``NetworkLearner.begin_step``; the head grows rows for new classes."""
+        checked = super().begin_step(batch)
+        self.head.grow(len(self.class_table), self.head_generator)
+        return checked
 
     def logits(self, x: Tensor) -> Tensor:
         """Raw logits with gradient, ``[B, C]``."""
@@ -48,12 +72,44 @@ class HeadLearner(NetworkLearner[ConfigT]):
         raw: Tensor = self.head(self.network(x))
         return raw
 
+    # Replay
+
+    def draw_replay(self: "HeadLearner[ReplayConfigT]") -> Tensor:
+        """Slots of R: uniform, without replacement, at most ``replay`` of them."""
+        return draw_uniform(self.memory.y, self.config.replay, self.generator)
+
+    def masks(self: "HeadLearner[ReplayConfigT]", task_idx: Tensor, replay: Tensor) -> Tensor:
+        """Classes each example of batch and replay is compared with, ``[B + R, C]``."""
+        train, again = self.config.train_mask, self.config.replay_mask
+        replayed = self.memory.task.index_select(0, replay)
+        return self.class_table.replay_mask(train, task_idx, again, replayed).to(self.device)
+
+    def loss(
+        self: "HeadLearner[ReplayConfigT]", x: Tensor, y: Tensor, task_idx: Tensor, replay: Tensor
+    ) -> Tensor:
+        """Cross entropy of batch and replay in one forward, each example under its own mask."""
+        logits = self.logits(self.replay_inputs(x, replay))
+        labels = self.replay_labels(y, replay)
+        terms = masked_cross_entropy(logits, labels, self.masks(task_idx, replay))
+        return reduce_replay(terms, len(y), self.config.reduction)
+
+    def update_memory(self, x: Tensor, y: Tensor, task_idx: Tensor) -> None:
+        """Offer the batch to the reservoir, whose counter is the number of examples seen."""
+        before = int(self.class_table.seen.sum()) - len(y)
+        offer_to_reservoir(self.memory, x, y, task_idx, seen=before, generator=self.generator)
+
+    # Predictions and state
+
+    def trainable_modules(self) -> list[nn.Module]:
+        """Network and head."""
+        return [self.network, self.head]
+
     def scores(self, x: Tensor) -> Tensor:
         """Raw logits without gradient, ``[B, C]``."""
         raw: Tensor = self.head(self.embed(x))
         return raw
 
-    def frozen(self, mask: Tensor, task: Task | None) -> Callable[[Tensor], Tensor]:
+    def frozen_classifier(self, mask: Tensor, task: Task | None) -> Callable[[Tensor], Tensor]:
         """A copy of the head that predicts."""
         del task
         head = copy.deepcopy(self.predicting_head())
@@ -63,13 +119,21 @@ class HeadLearner(NetworkLearner[ConfigT]):
         """The head whose scores are the predictions."""
         return self.head
 
-    def parts(self) -> dict[str, Part]:
+    def state_parts(self) -> dict[str, Stateful]:
         """Network, head, and the generator that draws new rows."""
         return {
-            **super().parts(),
-            "head": ModulePart("head", self.head, grows=True),
-            "head_generator": GeneratorPart(self.head_generator),
+            **super().state_parts(),
+            "head": StatefulModule("head", self.head, grows=True),
+            "head_generator": StatefulGenerator(self.head_generator),
         }
+
+    def _validate_state(self, state: State) -> dict[str, State]:
+        found = super()._validate_state(state)
+        rows = {len(value) for value in found["head"].tensors.values()}
+        classes = len(found["outputs"].meta["classes"])
+        if rows != {classes}:
+            raise StateMismatch(f"the state's head has {sorted(rows)} rows for {classes} classes")
+        return found
 
 
 class TaskHeads:
@@ -82,7 +146,7 @@ class TaskHeads:
 
     def __init__(self, head: GrowingLinear, generator: torch.Generator) -> None:
         self.head, self.generator = head, generator
-        self.rows: list[tuple[int, int]] = []  # task row and class column of each row
+        self.rows: list[tuple[int, int]] = []  # task index and class column of each row
 
     def grow(self, task: int, columns: Sequence[int]) -> None:
         """Have a row for each of the class ``columns`` of a task."""
@@ -95,7 +159,7 @@ class TaskHeads:
         return [column for owner, column in self.rows if owner == task]
 
     def logits(self, z: Tensor, task: int) -> Tensor:
-        """Outputs of a task's head, ``[B, D] -> [B, len(columns(task))]``."""
+        """ClassTable of a task's head, ``[B, D] -> [B, len(columns(task))]``."""
         return torch.nn.functional.linear(z, *self.rows_of(task))
 
     def rows_of(self, task: int) -> tuple[Tensor, Tensor]:
@@ -111,16 +175,16 @@ class TaskHeads:
     def state(self) -> State:
         """Copies of the rows, and whose they are."""
         rows = [[task, column] for task, column in self.rows]
-        return State(ModulePart("heads", self.head).state().tensors, {"rows": rows})
+        return State(StatefulModule("heads", self.head).state().tensors, {"rows": rows})
 
     def check(self, state: State) -> None:
-        """As many rows as are spoken for."""
-        ModulePart("heads", self.head, grows=True).check(state)
+        """Reject a state whose heads do not have a row for each output."""
+        StatefulModule("heads", self.head, grows=True).check(state)
         rows = [(int(task), int(column)) for task, column in state.meta["rows"]]
         if any(len(tensor) != len(rows) for tensor in state.tensors.values()):
             raise StateMismatch(f"the state's heads do not have the {len(rows)} rows they should")
 
     def load(self, state: State) -> None:
         """Copy the state's rows in."""
-        ModulePart("heads", self.head, grows=True).load(state)
+        StatefulModule("heads", self.head, grows=True).load(state)
         self.rows = [(int(task), int(column)) for task, column in state.meta["rows"]]

@@ -11,7 +11,7 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.func import functional_call, grad_and_value, vmap
 
 from deepccg.core import InputError
-from deepccg.learners.losses import masked_cross_entropy
+from deepccg.learners.heads import masked_cross_entropy
 from deepccg.networks import Convolution, GrowingLinear, InstanceNorm, noting_each, suits_kernels
 
 Known = nn.Linear | GrowingLinear | nn.Conv2d | nn.GroupNorm | nn.LayerNorm

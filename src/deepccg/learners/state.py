@@ -1,25 +1,37 @@
-"""The saved parts of a learner: each can tell its state, judge another, and take it over."""
+"""A learner's saved state: the parts it is made of, their validation, rollback, and the format.
 
-import warnings
-from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+A change that an older reader would misread raises ``FORMAT`` by one and adds a function to
+``_UPGRADES``, which stays for good: a state of format n goes through the functions n, n + 1, ... A
+state of a later format, or of none, is refused. Stored states of every format are among the tests.
+
+1. Version 0.1 up to its first checkpoints.
+2. The form of the inputs is saved, so that other inputs are refused after a resume, too.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from deepccg.core import Config, Learner, State, StateMismatch
-from deepccg.learners.inputs import kind_of
+from deepccg.core import State, StateMismatch, kind_of
+
+FORMAT = 2
+
+# What a state that somebody has tampered with can make of ``check`` and ``load``.
+BROKEN_STATE = (
+    AttributeError, IndexError, KeyError, OverflowError, RuntimeError, TypeError, ValueError,
+)  # fmt: skip
 
 Column = tuple[tuple[int, ...], torch.dtype]  # shape of one entry, and type
 
 
-class Part(Protocol):
+class Stateful(Protocol):
     """Something a learner owns that the next step depends on."""
 
     def state(self) -> State:
-        """What to save; tensors are copies."""
+        """Return what to save; tensors are copies."""
 
     def check(self, state: State) -> None:
         """Raise ``StateMismatch`` (or ``KeyError``) if ``load`` would fail; change nothing."""
@@ -28,7 +40,7 @@ class Part(Protocol):
         """Continue exactly from ``state``."""
 
 
-class ModulePart:
+class StatefulModule:
     """A module's parameters and buffers. With ``grows``, the first axis may differ."""
 
     def __init__(self, name: str, module: nn.Module, grows: bool = False) -> None:
@@ -63,24 +75,24 @@ class ModulePart:
         else:
             self.module.load_state_dict(state.tensors)
 
-    def undo(self) -> Callable[[], None]:
-        """See ``undo_of``; the next call takes back what an earlier one returned.
+    def rollback_point(self) -> Callable[[], None]:
+        """See ``rollback_point``; the next call invalidates what an earlier one returned.
 
-        Copying into the same room again is several times as fast as a state of one's own, and
+        Copying into the same tensors again is several times as fast as a new copy, and
         every step of a classifier begins with it.
         """
         if self._spare is None:
             own = [parameter.detach() for parameter in self.module.parameters()]
             # What grows, and buffers, may be other tensors after every step.
             if not own or self.grows or next(self.module.buffers(), None) is not None:
-                return undo_by_state(self)
+                return rollback_by_state(self)
             self._spare = own, [torch.empty_like(parameter) for parameter in own]
         own, room = self._spare
         torch._foreach_copy_(room, own)
         return lambda: torch._foreach_copy_(own, room)
 
 
-class GeneratorPart:
+class StatefulGenerator:
     """A private random generator."""
 
     def __init__(self, generator: torch.Generator) -> None:
@@ -100,13 +112,13 @@ class GeneratorPart:
         self.generator.set_state(state.tensors["state"].cpu())
 
 
-def undo_of(part: Part) -> Callable[[], None]:
-    """What brings a part back to what it is now, if it is called before the next ``undo_of``."""
-    return part.undo() if isinstance(part, ModulePart) else undo_by_state(part)
+def rollback_point(part: Stateful) -> Callable[[], None]:
+    """Return what brings a part back, if it is called before the next ``rollback_point``."""
+    return part.rollback_point() if isinstance(part, StatefulModule) else rollback_by_state(part)
 
 
-def undo_by_state(part: Part) -> Callable[[], None]:
-    """The same, of any part and for any time, and slower."""
+def rollback_by_state(part: Stateful) -> Callable[[], None]:
+    """Return what brings any part back at any later time; slower."""
     before = part.state()
     return lambda: part.load(before)
 
@@ -119,10 +131,10 @@ def check_stored(
     Args:
         found: The states of a learner's parts.
         dtype: The network's precision, which floating columns have.
-        extras: Shape and type of what is stored with each example, where that is told.
+        extras: Shape and type of what is stored with each example, where it is known.
     """
     needed = ("memory", "outputs", "inputs")
-    if not found.keys() >= set(needed):  # a learner of one's own may save less
+    if not found.keys() >= set(needed):  # a user's learner may save less
         return
     memory, outputs, inputs = (found[name] for name in needed)
     if not len(memory.tensors["y"]):
@@ -147,11 +159,8 @@ def check_stored(
             )
 
 
-FORMAT = 2
-
-
-def upgraded(state: State) -> State:
-    """The state in the present format; ``state`` itself is not changed."""
+def upgrade(state: State) -> State:
+    """Return the state in the present format; ``state`` itself is not changed."""
     number = state.meta.get("format") if isinstance(state.meta, dict) else None
     if type(number) is not int or not 1 <= number <= FORMAT:
         newer = type(number) is int and number > FORMAT
@@ -161,7 +170,7 @@ def upgraded(state: State) -> State:
         )
     for step in range(number, FORMAT):
         try:
-            state = State(state.tensors, {**_STEPS[step](state), "format": step + 1})
+            state = State(state.tensors, {**_UPGRADES[step](state), "format": step + 1})
         except (AttributeError, KeyError, TypeError) as error:
             raise StateMismatch(f"the state of format {number} is incomplete: {error!r}") from error
     return state
@@ -178,125 +187,48 @@ def _from_1(state: State) -> dict[str, Any]:
     return {**state.meta, "parts": {**state.meta["parts"], "inputs": form}}
 
 
-_STEPS: dict[int, Callable[[State], dict[str, Any]]] = {1: _from_1}
+_UPGRADES: dict[int, Callable[[State], dict[str, Any]]] = {1: _from_1}
 
 
-ConfigT = TypeVar("ConfigT", bound=Config)
+def collect_state(parts: Mapping[str, Stateful]) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Return the tensors of all parts, each under ``part.name``, and their other values by part."""
+    tensors: dict[str, Tensor] = {}
+    meta: dict[str, Any] = {}
+    for name, part in parts.items():
+        state = part.state()
+        tensors |= {f"{name}.{key}": value for key, value in state.tensors.items()}
+        meta[name] = state.meta
+    return tensors, meta
 
-# What a state that somebody has tampered with can make of ``check`` and ``load``.
-_BROKEN = (
-    AttributeError, IndexError, KeyError, OverflowError, RuntimeError, TypeError, ValueError,
-)  # fmt: skip
 
-
-class SavedLearner(Learner, Generic[ConfigT]):
-    """A learner that is the sum of its ``parts``: saving, loading and refusing follow from them."""
-
-    Config: ClassVar[type[Config]]
-    config: ConfigT
-    device: torch.device
-    dtype: torch.dtype
-    steps: int
-    _guarded = False
-
-    @abstractmethod
-    def parts(self) -> dict[str, Part]:
-        """Everything that is saved, by name."""
-
-    def extra_columns(self, classes: int) -> dict[str, Column]:
-        """What the memory holds of each example besides itself, in a state of ``classes`` outputs.
-
-        A subclass that tells has states with other columns refused.
-        """
-        del classes
-        return {}
-
-    def state_dict(self) -> State:
-        """See ``Learner``."""
-        tensors: dict[str, Tensor] = {}
-        meta: dict[str, Any] = {}
-        for name, part in self.parts().items():
-            state = part.state()
-            tensors |= {f"{name}.{key}": value for key, value in state.tensors.items()}
-            meta[name] = state.meta
-        header = {
-            "format": FORMAT,
-            "method": type(self).__name__,
-            "config": self.config_dict(),
-            "steps": self.steps,
+def split_state(
+    parts: Mapping[str, Stateful], state: State, device: torch.device
+) -> dict[str, State]:
+    """Return the state of each part, after the part has checked it."""
+    found: dict[str, State] = {}
+    for name, part in parts.items():
+        tensors = {
+            key.removeprefix(f"{name}."): value.to(device)
+            for key, value in state.tensors.items()
+            if key.startswith(f"{name}.")
         }
-        return State(tensors, {**header, "parts": meta})
+        found[name] = State(tensors, state.meta["parts"][name])
+        part.check(found[name])
+    return found
 
-    def load_state_dict(self, state: State) -> None:
-        """See ``Learner``."""
-        state = upgraded(state)
-        try:
-            wanted = self._matching_parts(state)
-        except StateMismatch:
-            raise
-        except _BROKEN as error:
-            raise StateMismatch(f"the state is incomplete: {error!r}") from error
-        try:
-            with self.all_or_nothing(often=False):
-                for name, part in self.parts().items():
-                    part.load(wanted[name])
-        except _BROKEN as error:  # what no check foresaw
-            raise StateMismatch(f"the state cannot be loaded: {error!r}") from error
-        self.steps = state.meta["steps"]
 
-    @contextmanager
-    def all_or_nothing(self, *, often: bool = True) -> Iterator[None]:
-        """What fails within leaves the learner as it was before the outermost of these blocks.
+@contextmanager
+def rolled_back_on_error(parts: Iterable[Stateful], *, often: bool) -> Iterator[None]:
+    """Bring all parts back to what they were if the block raises anything.
 
-        Args:
-            often: Keep room for the copies, for the next time.
-        """
-        if self._guarded:
-            yield
-            return
-        undo_part = undo_of if often else undo_by_state
-        undo, steps, self._guarded = list(map(undo_part, self.parts().values())), self.steps, True
-        try:
-            yield
-        except BaseException:
-            for bring_back in undo:
-                bring_back()
-            self.steps = steps
-            raise
-        finally:
-            self._guarded = False
-
-    def config_dict(self) -> dict[str, Any]:
-        """The method's fields as JSON values."""
-        return self.config.model_dump(mode="json")
-
-    def _same_fields(self, saved: object) -> bool:
-        """Whether a state has this learner's fields; one it lacks, being older, had its default."""
-        defaults = self.Config().model_dump(mode="json")
-        return isinstance(saved, dict) and {**defaults, **saved} == self.config_dict()
-
-    def _matching_parts(self, state: State) -> dict[str, State]:
-        """The state of each part, after all of them found theirs in order."""
-        meta = state.meta
-        if meta.get("method") != type(self).__name__:
-            raise StateMismatch(
-                f"the state belongs to {meta.get('method')!r}, not to {type(self).__name__}"
-            )
-        if type(meta["steps"]) is not int or meta["steps"] < 0:
-            raise StateMismatch(f"the state was saved after {meta['steps']!r} steps")
-        if bad := state.not_finite():
-            raise StateMismatch(f"the state's {bad[0]} is not finite: the learner had diverged")
-        found: dict[str, State] = {}
-        for name, part in self.parts().items():
-            tensors = {
-                key.removeprefix(f"{name}."): value.to(self.device)
-                for key, value in state.tensors.items()
-                if key.startswith(f"{name}.")
-            }
-            found[name] = State(tensors, meta["parts"][name])
-            part.check(found[name])
-        extras = self.extra_columns(len(found["outputs"].meta["classes"]))
-        check_stored(found, self.dtype, extras)
-        if not self._same_fields(meta.get("config")):
-            warnings.warn("the state was saved with other method fields", stacklevel=3)
-        return found
+    Args:
+        parts: What may change within the block.
+        often: Keep room for the copies, for the next time.
+    """
+    roll_back = [(rollback_point if often else rollback_by_state)(part) for part in parts]
+    try:
+        yield
+    except BaseException:
+        for bring_back in roll_back:
+            bring_back()
+        raise

@@ -7,9 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from deepccg.core import State, StateMismatch
-from deepccg.learners.inputs import in_pieces
-from deepccg.learners.state import ModulePart
-from deepccg.networks import GrowingLinear
+from deepccg.learners.state import StatefulModule
+from deepccg.networks import GrowingLinear, map_in_chunks
 
 
 class Teacher:
@@ -22,12 +21,12 @@ class Teacher:
     @torch.no_grad()
     def logits(self, x: Tensor) -> Tensor:
         """Raw logits ``[B, C]``, without gradient."""
-        return in_pieces(lambda piece: self.head(self.network(piece)), x)
+        return map_in_chunks(lambda piece: self.head(self.network(piece)), x)
 
     @torch.no_grad()
     def embed(self, x: Tensor) -> Tensor:
         """Embeddings ``[B, D]``, without gradient."""
-        return in_pieces(self.network, x)
+        return map_in_chunks(self.network, x)
 
     @torch.no_grad()
     def grow(self, head: GrowingLinear) -> None:
@@ -75,10 +74,10 @@ class Teacher:
             part.load(_under(name, state))
         self.head.requires_grad_(False)
 
-    def _parts(self) -> dict[str, ModulePart]:
+    def _parts(self) -> dict[str, StatefulModule]:
         return {
-            "network": ModulePart("copied network", self.network),
-            "head": ModulePart("copied head", self.head, grows=True),
+            "network": StatefulModule("copied network", self.network),
+            "head": StatefulModule("copied head", self.head, grows=True),
         }
 
 

@@ -1,30 +1,41 @@
 """A fixed number of stored examples, and the rules that decide which."""
 
-from deepccg.memory.buffer import MemoryStore
-from deepccg.memory.candidates import NOBODY, CandidateIndex, candidates_of, pool_of, replace
-from deepccg.memory.policies import (
+from deepccg.memory.buffer import (
+    MemoryStore,
+    draw_balanced,
+    draw_grouped,
+    draw_uniform,
+    keep_one_per_class,
+    offer_to_reservoir,
+    reservoir_slots,
+)
+from deepccg.memory.candidates import (
+    NO_SLOTS,
+    CandidateIndex,
     balanced_random,
+    candidates_of,
     class_balanced_reservoir,
     class_quotas,
-    herding,
-    herding_places,
-    offer_to_reservoir,
+    pool_of,
     quotas_by_arrival,
-    rank_within,
-    reservoir_slots,
-    write_rings,
+    replace,
 )
+from deepccg.memory.policies import herding, herding_places, rank_within, write_rings
 
 __all__ = [
-    "NOBODY",
+    "NO_SLOTS",
     "CandidateIndex",
     "MemoryStore",
     "balanced_random",
     "candidates_of",
     "class_balanced_reservoir",
     "class_quotas",
+    "draw_balanced",
+    "draw_grouped",
+    "draw_uniform",
     "herding",
     "herding_places",
+    "keep_one_per_class",
     "offer_to_reservoir",
     "pool_of",
     "quotas_by_arrival",

@@ -1,6 +1,7 @@
-"""Fixed-capacity storage of examples with their class column and task row."""
+"""The memory: fixed-capacity storage of examples, draws for replay, and the reservoir."""
 
 from collections import Counter
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
@@ -12,7 +13,7 @@ class MemoryStore:
     """At most ``capacity`` examples; the live ones are the first ``size`` slots.
 
     Examples are kept as they came (uint8 images stay uint8), each with its class column and the
-    row of its task in the learner's task table, always moved together.
+    index of its task in the learner's class table, always moved together.
 
     Args:
         capacity: The budget, in examples.
@@ -43,7 +44,7 @@ class MemoryStore:
 
     @property
     def task(self) -> Tensor:
-        """Their task rows ``[M]``."""
+        """Their task indices ``[M]``."""
         return self["task"]
 
     def __getitem__(self, name: str) -> Tensor:
@@ -84,7 +85,7 @@ class MemoryStore:
             slots: Where to, ``[n]``.
             x: Examples ``[n, ...]``.
             y: Their class columns ``[n]``.
-            task: Their task rows ``[n]``.
+            task: Their task indices ``[n]``.
             **extras: Further columns ``[n, ...]``, the same ones at every call.
         """
         if len(slots) == 0:
@@ -183,6 +184,118 @@ class MemoryStore:
         self._columns = _empty()
         self._show(0)
         self.append(**{name: state.tensors[name] for name in state.meta["columns"]})
+
+
+def draw_uniform(y: Tensor, count: int, generator: torch.Generator) -> Tensor:
+    """``count`` slots (or all) of ``y [M]``, uniformly without replacement."""
+    return torch.randperm(len(y), generator=generator)[:count].to(y.device)
+
+
+def draw_balanced(y: Tensor, count: int, generator: torch.Generator) -> Tensor:
+    """``count`` slots (or all) without replacement, each class equally likely at the first draw."""
+    count = min(count, len(y))
+    if count == 0:
+        return y.new_zeros(0)
+    weight = 1.0 / torch.bincount(y).clamp(min=1)[y].double()
+    return torch.multinomial(weight.cpu(), count, generator=generator).to(y.device)
+
+
+def draw_grouped(task: Tensor, count: int, groups: int, generator: torch.Generator) -> Tensor:
+    """``count`` slots (or all) from about ``groups`` random tasks, each slot equally likely.
+
+    The M slots are laid out in a circle, tasks in random order and the slots of a task in random
+    order. A pattern of ``groups`` blocks, together ``count`` long and evenly spaced, is laid on it
+    at a uniformly random offset; what it covers is drawn. A slot is covered at exactly ``count`` of
+    the M offsets, so it is drawn with probability ``count / M``, whatever its task, however many
+    or few examples that task has, and however many tasks there are.
+
+    A block of b slots that begins in a task of n reaches beyond it with probability (b - 1)/n at
+    most, so tasks of n examples give ``groups (1 + (b - 1)/n)`` of them on average. Of each task
+    the slots drawn are a uniformly random subset of its own; with one task that is
+    ``draw_uniform``. What changes is only which slots come together.
+
+    Args:
+        task: The task index of each slot, ``[M]``.
+        count: How many slots.
+        groups: How many blocks.
+        generator: What draws.
+    """
+    size = len(task)
+    count = min(count, size)
+    if count == 0:
+        return task.new_zeros(0)
+    groups = min(groups, count)
+    place = torch.arange(count)
+    block = place * groups // count
+    pattern = place + block * (size - count) // groups  # the free places lie between the blocks
+    offset = torch.randint(size, (1,), generator=generator)
+    sizes = torch.bincount(task.cpu())
+    present = sizes.nonzero().flatten()
+    order = present[torch.randperm(len(present), generator=generator)]
+    covered = torch.searchsorted(sizes[order].cumsum(0), (pattern + offset) % size, right=True)
+    number = torch.bincount(covered)
+    drawn = []
+    for rank in number.nonzero().flatten().tolist():
+        own = (task == int(order[rank])).nonzero().flatten()
+        chosen = torch.randperm(len(own), generator=generator)[: int(number[rank])]
+        drawn.append(own[chosen.to(own.device)])
+    return torch.cat(drawn)
+
+
+def keep_one_per_class(slots: Tensor, y: Tensor, stored: Mapping[int, int]) -> Tensor:
+    """Drop one slot of every class that was drawn entirely, so that the rest still knows it.
+
+    Args:
+        slots: Those drawn, ``[n]``.
+        y: The class column of each slot, ``[M]``.
+        stored: How many slots each class has.
+    """
+    own = y[slots].tolist()
+    drawn = Counter(own)
+    exhausted = [column for column, count in drawn.items() if count == stored[column]]
+    if not exhausted:
+        return slots
+    returned = {own.index(column) for column in exhausted}  # the first slot drawn of each
+    return slots[[i for i in range(len(own)) if i not in returned]]
+
+
+def reservoir_slots(seen: int, capacity: int, count: int, generator: torch.Generator) -> Tensor:
+    """Slots for ``count`` new examples by Vitter's algorithm R; -1 means not stored.
+
+    The example that arrives after n others goes to slot n while there is room; then a slot is
+    drawn uniformly from {0, ..., n}, n + 1 values, and used if it exists. After any number of
+    examples each is stored with the same probability. If two examples of a call draw the same
+    slot, the later one owns it and the earlier is marked -1.
+    """
+    order = torch.arange(seen, seen + count, dtype=torch.float64)
+    drawn = (torch.rand(count, generator=generator, dtype=torch.float64) * (order + 1)).long()
+    slots = torch.where(order < capacity, order.long(), drawn)
+    slots = torch.where(slots < capacity, slots, -1)
+    later_owner = torch.triu(slots[:, None] == slots[None, :], diagonal=1).any(dim=1)
+    return slots.masked_fill(later_owner, -1)
+
+
+def offer_to_reservoir(
+    store: MemoryStore,
+    x: Tensor,
+    y: Tensor,
+    task: Tensor,
+    *,
+    seen: int,
+    generator: torch.Generator,
+    capacity: int | None = None,
+    **extras: Tensor,
+) -> None:
+    """Offer a batch that comes after ``seen`` other examples to one reservoir over all of them.
+
+    ``capacity`` may be smaller than the store's; ``extras`` are further columns ``[B, ...]``.
+    """
+    slots = reservoir_slots(
+        seen, store.capacity if capacity is None else capacity, len(y), generator
+    )
+    stored = slots >= 0
+    kept = {name: column[stored] for name, column in extras.items()}
+    store.write(slots[stored], x[stored], y[stored], task[stored], **kept)
 
 
 _OWN = ("x", "y", "task")

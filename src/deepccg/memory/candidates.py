@@ -1,4 +1,4 @@
-"""Stored and new examples of a class compete for its quota; the store is rewritten in place."""
+"""Quotas per class: stored and new examples compete for them, at random or by a selection."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,10 +7,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from deepccg.gaussian.selection import BoolArray, IntArray
+from deepccg.gaussian.selection import BoolArray, Candidates, IntArray, keep_largest
 from deepccg.memory.buffer import MemoryStore
 
-NOBODY: IntArray = np.empty(0, dtype=np.int64)
+NO_SLOTS: IntArray = np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class CandidateIndex:
         x: Tensor,
         y: Tensor,
         task: Tensor,
-        gone: IntArray = NOBODY,
+        evicted: IntArray = NO_SLOTS,
         **extras: Tensor,
     ) -> None:
         """Make the store hold what ``keep [K, N]`` says of these classes; others stay.
@@ -46,25 +46,25 @@ class CandidateIndex:
             store: Where they are, or go to.
             x: The batch ``[B, ...]``.
             y: Its class columns ``[B]``.
-            task: Its task rows ``[B]``.
-            gone: Stored examples that are no candidates and leave as well, ``[G]``.
+            task: Its task indices ``[B]``.
+            evicted: Stored examples that are no candidates and leave as well, ``[G]``.
             **extras: Its further columns ``[B, ...]``.
         """
         batch = {"x": x, "y": y, "task": task, **extras}
         kept = keep.cpu().numpy()
-        freed = np.concatenate([gone, self.position[self.stored & ~kept]])
-        entering = self.position[self.real & ~self.stored & kept] - store.size
-        replace(store, freed, batch, entering)
+        freed = np.concatenate([evicted, self.position[self.stored & ~kept]])
+        admitted = self.position[self.real & ~self.stored & kept] - store.size
+        replace(store, freed, batch, admitted)
 
 
 def replace(
-    store: MemoryStore, freed: IntArray, batch: dict[str, Tensor], entering: IntArray
+    store: MemoryStore, freed: IntArray, batch: dict[str, Tensor], admitted: IntArray
 ) -> None:
-    """Give up the slots ``freed`` and store the rows ``entering`` of a batch's columns."""
-    reused = min(len(freed), len(entering))
-    store.write(torch.from_numpy(freed[:reused]), **_taken(batch, entering[:reused]))
-    if len(entering) > reused:
-        store.append(**_taken(batch, entering[reused:]))
+    """Give up the slots ``freed`` and store the rows ``admitted`` of a batch's columns."""
+    reused = min(len(freed), len(admitted))
+    store.write(torch.from_numpy(freed[:reused]), **_taken(batch, admitted[:reused]))
+    if len(admitted) > reused:
+        store.append(**_taken(batch, admitted[reused:]))
     elif len(freed) > reused:
         store.remove(torch.from_numpy(freed[reused:]))
 
@@ -77,21 +77,21 @@ def _taken(columns: dict[str, Tensor], rows: IntArray) -> dict[str, Tensor]:
     }
 
 
-def pool_of(store: MemoryStore, y: Tensor, gone: IntArray, nobodys: int) -> IntArray:
-    """Class columns of the stored examples and then of a batch ``y``; ``nobodys`` for ``gone``."""
+def pool_of(store: MemoryStore, y: Tensor, evicted: IntArray, unowned: int) -> IntArray:
+    """Class columns of stored examples and then of a batch ``y``; ``unowned`` for ``evicted``."""
     pool: IntArray = torch.cat([store.y, y]).cpu().numpy()
-    pool[gone] = nobodys
+    pool[evicted] = unowned
     return pool
 
 
 def candidates_of(
-    classes: Sequence[int], store: MemoryStore, y: Tensor, gone: IntArray = NOBODY
+    classes: Sequence[int], store: MemoryStore, y: Tensor, evicted: IntArray = NO_SLOTS
 ) -> CandidateIndex:
     """Candidates of ``classes`` among the stored examples and a batch of class columns ``y``.
 
-    The stored examples ``gone [G]`` are none.
+    The stored examples ``evicted [G]`` are none.
     """
-    pool = pool_of(store, y, gone, nobodys=max(classes) + 1)
+    pool = pool_of(store, y, evicted, unowned=max(classes) + 1)
     order = pool.argsort(kind="stable")
     count = np.bincount(pool, minlength=max(classes) + 1)
     own = np.array(classes)
@@ -100,3 +100,66 @@ def candidates_of(
     real = place < size[:, None]
     position = order[np.where(real, begin[:, None] + place, 0)]
     return CandidateIndex(list(classes), position, real, real & (position < store.size))
+
+
+def class_quotas(total: int, n_classes: int) -> list[int]:
+    """Share a memory among classes; the remainder goes, one each, to the classes seen first.
+
+    >>> class_quotas(10, 4)
+    [3, 3, 2, 2]
+    """
+    share, remainder = divmod(total, max(n_classes, 1))
+    return [share + (rank < remainder) for rank in range(n_classes)]
+
+
+def quotas_by_arrival(
+    total: int, arrival: Sequence[int], n_columns: int, n_sharing: int
+) -> list[int]:
+    """Each column's quota when ``n_sharing`` classes share a memory.
+
+    Args:
+        total: Examples to share.
+        arrival: Columns in the order their first examples came; others get nothing yet.
+        n_columns: How many columns there are.
+        n_sharing: How many classes share, come or still to come.
+
+    >>> quotas_by_arrival(10, arrival=[2, 0], n_columns=4, n_sharing=4)
+    [3, 0, 3, 0]
+    """
+    quotas = [0] * n_columns
+    for column, quota in zip(arrival, class_quotas(total, n_sharing), strict=False):
+        quotas[column] = quota
+    return quotas
+
+
+def balanced_random(candidates: Candidates, generator: torch.Generator) -> Tensor:
+    """Keep a uniformly random subset of each class's candidates, ``[K, N]``."""
+    equal = torch.zeros_like(candidates.real, dtype=torch.float32)
+    return keep_largest(equal, candidates.real, candidates.quota, generator)
+
+
+def class_balanced_reservoir(candidates: Candidates, generator: torch.Generator) -> Tensor:
+    """A reservoir of its own for each class: every example seen of it is equally likely kept.
+
+    Candidates of a class are ordered: the stored ones, then the new ones as they came.
+    """
+    keep = torch.zeros_like(candidates.real)
+    stored = candidates.stored.sum(dim=1).tolist()
+    real = candidates.real.sum(dim=1).tolist()
+    quota: Sequence[int] = candidates.quota.tolist()
+    for k, seen in enumerate(candidates.seen.tolist()):
+        if stored[k] > quota[k]:  # the quota shrank: forget at random first
+            chosen = torch.randperm(stored[k], generator=generator)[: quota[k]].tolist()
+        else:
+            chosen = list(range(stored[k]))
+        # With room left a new example is stored; later it replaces with probability quota/(n+1).
+        for position in range(stored[k], real[k]):
+            if len(chosen) < quota[k]:
+                chosen.append(position)
+                continue
+            n = seen + position - stored[k]
+            slot = int(torch.randint(n + 1, (1,), generator=generator))
+            if slot < quota[k]:
+                chosen[slot] = position
+        keep[k, chosen] = True
+    return keep

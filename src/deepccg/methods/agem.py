@@ -8,12 +8,11 @@ from pydantic import Field, NonNegativeInt
 from torch import Tensor
 
 from deepccg.core import Batch, StepInfo
-from deepccg.learners.classes import Mask
-from deepccg.learners.heads import HeadLearner
-from deepccg.learners.losses import masked_cross_entropy, reduce
+from deepccg.learners.class_table import Mask
+from deepccg.learners.heads import HeadLearner, masked_cross_entropy
+from deepccg.learners.optimiser import reduce
 from deepccg.learners.state import Column
-from deepccg.memory import quotas_by_arrival, write_rings
-from deepccg.memory.sampling import draw_uniform
+from deepccg.memory import draw_uniform, quotas_by_arrival, write_rings
 from deepccg.methods.sgd import SGDConfig
 
 
@@ -50,39 +49,39 @@ class AGEM(HeadLearner[AGEMConfig]):
 
     def learn(self, batch: Batch) -> StepInfo:
         """One step along the constrained gradient, then write the batch into the rings."""
-        x, y, rows = self.receive(batch)
-        slots = self.draw_reference(rows)
-        loss = self.loss(x, y, rows, self.config.train_mask)
+        x, y, task_idx = self.begin_step(batch)
+        slots = self.draw_reference(task_idx)
+        loss = self.masked_loss(x, y, task_idx, self.config.train_mask)
         gradient, violated = self.gradients(loss), False
         if len(slots):
             gradient, violated = self.constrain(gradient, self.reference_gradient(slots))
-        self.step(gradient, self.config.lr)
-        self.remember(x, y, rows)
-        self.steps += 1
+        self.apply_gradients(gradient)
+        self.update_memory(x, y, task_idx)
         extra = {"violations": float(violated)}  # 1 if the step had to be changed
-        return StepInfo(loss=float(loss.detach()), replayed=len(slots), extra=extra)
+        return self.end_step(float(loss.detach()), len(slots), extra)
 
     def extra_columns(self, classes: int) -> dict[str, Column]:
-        """Its number of arrival."""
+        """An example's number of arrival."""
         del classes
         return {"arrived": ((), torch.int64)}
 
-    def draw_reference(self, rows: Tensor) -> Tensor:
+    def draw_reference(self, task_idx: Tensor) -> Tensor:
         """Slots of R: uniform, without replacement, at most ``reference`` of them."""
         eligible = torch.ones_like(self.memory.task, dtype=torch.bool)
         if self.config.reference_from == "previous":
-            eligible = ~torch.isin(self.memory.task, rows)
+            eligible = ~torch.isin(self.memory.task, task_idx)
         slots = eligible.nonzero().flatten()
         return slots[draw_uniform(slots, self.config.reference, self.generator)]
 
     def reference_gradient(self, slots: Tensor) -> list[Tensor]:
-        """The gradient of the mean loss on stored examples, for each of ``trained()``."""
-        x, y, rows = self.memory.x[slots], self.memory.y[slots], self.memory.task[slots]
-        return self.gradients(self.loss(x, y, rows, self.config.replay_mask))
+        """The gradient of the mean loss on stored examples, for each trained parameter."""
+        x = self.replay_inputs(self.memory.x[:0], slots)
+        y, task_idx = self.memory.y[slots], self.memory.task[slots]
+        return self.gradients(self.masked_loss(x, y, task_idx, self.config.replay_mask))
 
-    def loss(self, x: Tensor, y: Tensor, rows: Tensor, mask: Mask) -> Tensor:
+    def masked_loss(self, x: Tensor, y: Tensor, task_idx: Tensor, mask: Mask) -> Tensor:
         """Cross entropy, each example under its own mask."""
-        masks = self.outputs.mask(mask, rows).to(self.device)
+        masks = self.class_table.mask(mask, task_idx).to(self.device)
         return reduce(masked_cross_entropy(self.logits(x), y, masks), self.config.reduction)
 
     def constrain(
@@ -91,13 +90,13 @@ class AGEM(HeadLearner[AGEMConfig]):
         """The nearest gradient that does not oppose the reference, and whether it is another."""
         return project(gradient, reference)
 
-    def remember(self, x: Tensor, y: Tensor, rows: Tensor) -> None:
+    def update_memory(self, x: Tensor, y: Tensor, task_idx: Tensor) -> None:
         """Keep the last examples of each class; the first seen get the quotas' remainder."""
-        columns = len(self.outputs)
-        quota = quotas_by_arrival(self.memory.capacity, self.outputs.arrival, columns, columns)
-        count = int(self.outputs.seen.sum())
+        columns = len(self.class_table)
+        quota = quotas_by_arrival(self.memory.capacity, self.class_table.arrival, columns, columns)
+        count = int(self.class_table.seen.sum())
         arrived = torch.arange(count - len(y), count, device=self.device)
-        write_rings(self.memory, x, y, rows, arrived, torch.tensor(quota, device=self.device))
+        write_rings(self.memory, x, y, task_idx, arrived, torch.tensor(quota, device=self.device))
 
 
 def project(gradient: Sequence[Tensor], reference: Sequence[Tensor]) -> tuple[list[Tensor], bool]:

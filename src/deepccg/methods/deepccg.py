@@ -1,12 +1,13 @@
 """Deep Class-Conditional Gaussians: a classifier recomputed from memory, never learned."""
 
-from typing import Literal, NamedTuple, Self, TypeVar
+from collections.abc import Callable
+from typing import ClassVar, Literal, NamedTuple, Self
 
 import torch
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 from torch import Tensor, nn
 
-from deepccg.core import Holdings, State, make_generator
+from deepccg.core import Batch, MemoryUsage, State, StepInfo, Task
 from deepccg.gaussian import (
     Posterior,
     Variance,
@@ -15,27 +16,44 @@ from deepccg.gaussian import (
     fitted_scale,
     kernels,
     leave_one_out_distances,
+    log_conditional_marginal_likelihood,
     log_predictive_density,
     moved_embeddings,
     squared_distances,
 )
-from deepccg.learners import embedding_cache
-from deepccg.learners.conditioned import ConditionedConfig, ConditionedLearner, Conditioning
-from deepccg.learners.selection import (
-    Embedded,
-    RecentErrors,
+from deepccg.learners.base import NetworkLearner
+from deepccg.learners.context import (
+    Context,
+    ContextConfig,
+    Replay,
+    context_slots,
+    embed_step,
+    embed_stored,
+    sample_replay,
+    shaped,
+)
+from deepccg.learners.embedding_cache import (
+    AGE,
+    EMBEDDING,
+    GENERATOR,
+    EmbeddingCache,
+    without_cache,
+)
+from deepccg.learners.error_rates import ClassErrorRates, without_rates
+from deepccg.learners.memory_selection import (
     Selection,
     SelectionConfig,
-    batch_errors,
-    embedded_now,
-    without_rates,
+    StepEmbeddings,
+    embed_candidates,
 )
-from deepccg.learners.state import Column, GeneratorPart, ModulePart, Part
+from deepccg.learners.optimiser import reduce_replay
+from deepccg.learners.state import Column, Stateful, StatefulGenerator, StatefulModule
 from deepccg.memory import CandidateIndex
-from deepccg.memory.sampling import draw_grouped
+
+ERRORS = "errors"  # name of the error rates in the saved state
 
 
-class ClassConditionalConfig(ConditionedConfig):
+class GaussianConfig(ContextConfig):
     """Fields of DeepCCG's classifier and loss; how the defaults were chosen: docs/papers.md."""
 
     variance: Variance = Field(
@@ -66,13 +84,13 @@ class ClassConditionalConfig(ConditionedConfig):
     )
     refresh: PositiveInt = Field(
         4,
-        description="lazy: random examples of each class compared that a step embeds anew; where "
-        "a memory is selected, besides all of the batch's classes",
+        description="lazy: random examples of each class compared that a step embeds again; where "
+        "a memory is selected, in addition to all of the batch's classes",
     )
     max_age: NonNegativeInt = Field(
         20,
         le=10**9,
-        description="lazy: an example is embedded anew at the latest after so many estimates",
+        description="lazy: an example is embedded again at the latest after so many estimates",
     )
 
     @property
@@ -93,7 +111,7 @@ class ClassConditionalConfig(ConditionedConfig):
         return self
 
 
-class DeepCCGConfig(SelectionConfig, ClassConditionalConfig):
+class DeepCCGConfig(SelectionConfig, GaussianConfig):
     """Fields of DeepCCG: classifier, loss, and what is stored."""
 
     first_fields = (
@@ -105,12 +123,312 @@ class DeepCCGConfig(SelectionConfig, ClassConditionalConfig):
     )
 
 
-ConfigT = TypeVar("ConfigT", bound=ClassConditionalConfig)
+class GaussianClassifier(NamedTuple):
+    """A Gaussian around each class mean, in the units of the scaled embedding.
 
-ERRORS = "errors"  # the part that counts how often new examples were taken for others
+    Args:
+        posterior: Where the class means lie, in the network's units (Eq. 7).
+        scale: The factor on the embedding.
+        variance: Which predictive variance.
+    """
+
+    posterior: Posterior
+    scale: Tensor
+    variance: Variance
+
+    def class_scores(self, z: Tensor) -> Tensor:
+        """Squared distances of ``z [B, D]`` to the class means, scaled, ``[B, C]``."""
+        return squared_distances(z, self.posterior.mean) * self.scale.square()
+
+    def log_density(self, scores: Tensor, mask: Tensor) -> Tensor:
+        """Log predictive densities (numerator of Eq. 8), -inf where ``mask [B, C]`` forbids."""
+        count, dim = self.posterior.count, self.posterior.mean.shape[1]
+        return log_predictive_density(scores, count, mask, dim, self.variance)
 
 
-class Scale(nn.Module):
+class DeepCCG(NetworkLearner[DeepCCGConfig]):
+    r"""DeepCCG: class means from memory, embedding by conditional marginal likelihood.
+
+    The embedding is ``z = scale * network(x)``; around its class mean it is a unit Gaussian. There
+    is no head: the classifier is the posterior over class means given the memory M under the
+    present network. Each step (Algorithm 1) draws a replay R from M, and
+
+    1. conditions on the context M \ R: ``mu_c | M \ R ~ N(mean_c, 1/n_c)`` (Eq. 7);
+    2. takes one gradient step on ``-log p(y | z, own task, M \ R)`` over batch and R, with
+       ``p(z | c, M \ R) = N(z; mean_c, 1 + 1/n_c)`` (Eqs. 8, 9);
+    3. reselects the memory of the batch's classes, so that each keeps the mean of all its
+       examples as well as its quota can (Eqs. 10, 12).
+
+    Reference: Lee & Storkey, "Approximate Bayesian Class-Conditional Models under Continuous
+    Representation Shift", AISTATS 2024.
+
+    Attributes:
+        native: Whether loss and greedy selection are computed by compiled kernels where these
+            suit: the same but for rounding, and faster on small problems. Off unless it is set.
+
+    Example:
+        >>> from deepccg.networks import MLP
+        >>> learner = DeepCCG(MLP(features=2), memory=8, seed=0)
+        >>> x = torch.tensor([[0.0, 3.0], [3.0, 0.0]]).repeat(5, 1)
+        >>> step = learner.learn(Batch(x, torch.tensor([0, 1] * 5)))  # nothing stored yet: no loss
+        >>> learner.predict(torch.tensor([[0.1, 2.8], [2.9, 0.2]])).tolist()
+        [0, 1]
+    """
+
+    Config: ClassVar[type[GaussianConfig]] = DeepCCGConfig
+    native = False
+
+    def build_state(self, seed: int) -> None:
+        """The scale of the embedding, cached embeddings, and the selection of the memory."""
+        self.log_scale = _LogScale(self.config.initial_scale).to(self.device, self.dtype)
+        self._scale_state = StatefulModule("scale", self.log_scale)
+        self._classifier: GaussianClassifier | None = None  # derived; dropped by every step
+        self.cache: EmbeddingCache | None = None
+        if self.config.posterior == "lazy":
+            refresh, max_age = self.config.refresh, self.config.max_age
+            self.cache = EmbeddingCache(
+                self.memory, self.dim, self.dtype, refresh=refresh, max_age=max_age, seed=seed
+            )
+        self.error_rates: ClassErrorRates | None = None
+        self.build_selection()
+
+    def build_selection(self) -> None:
+        """What decides which examples are stored."""
+        if self.config.renewal == "errors":
+            self.error_rates = ClassErrorRates()
+        self.selection = Selection(
+            self.config, self.memory, self.class_table, self.generator, self.error_rates
+        )
+
+    def learn(self, batch: Batch) -> StepInfo:
+        """Condition on memory, step the embedding, reselect the memory (Algorithm 1)."""
+        x, y, task_idx = self.begin_step(batch)
+        self._classifier = None
+        replay, returned = self.sample_replay()  # R
+        mask = self.class_masks(task_idx, replay)  # [B + R, C]
+        over_quota = self.over_quota_classes()
+        slots = self.context_slots(mask, replay, over_quota)  # M \ R
+        reselected = self.reselected_classes(y, over_quota)
+        z, context = self.embed_step(x, replay, slots, reselected)
+        labels = self.replay_labels(y, replay)
+        classifier = self.condition(context)  # Eq. 7
+        log_prob, valid = self.log_likelihood(z, labels, len(y), classifier, mask)  # Eqs. 8, 9
+        loss = 0.0
+        if len(log_prob):
+            known = int(valid[: len(y)].sum())
+            loss = self.optimise(-reduce_replay(log_prob, known, self.config.reduction))
+        if self.error_rates is not None:
+            self.error_rates.update(y, log_prob, valid)
+        self.update_memory(x, y, task_idx, context.with_step(replay, z), classifier)  # Eqs. 10, 12
+        scale = float(classifier.scale.detach())
+        extra = {"terms": len(log_prob), "returned": returned, "scale": scale}
+        return self.end_step(loss, len(replay), extra)
+
+    def sample_replay(self) -> Replay:
+        """Slots of R; ``replay_tasks`` draws as many from few tasks."""
+        return sample_replay(self.memory, self.config, self.generator, self.config.groups)
+
+    def class_masks(self, task_idx: Tensor, replay: Tensor) -> Tensor:
+        """Classes each example of batch and replay is compared with, ``[B + R, C]``."""
+        train, again = self.config.train_mask, self.config.replay_mask
+        replayed = self.memory.task.index_select(0, replay)
+        return self.class_table.replay_mask(train, task_idx, again, replayed).to(self.device)
+
+    def over_quota_classes(self) -> list[int]:
+        """Classes that must give up stored examples: the memory update needs them embedded."""
+        return self.selection.over_quota()
+
+    def context_slots(self, mask: Tensor, replay: Tensor, over_quota: list[int]) -> Tensor:
+        r"""Slots of M \ R: those of the classes compared and of the classes over their quota."""
+        return context_slots(self.memory, mask, replay, over_quota)
+
+    def reselected_classes(self, y: Tensor, over_quota: list[int]) -> Tensor:
+        """Class columns whose memory this step selects by embedding: the batch's, and these."""
+        return torch.cat([y, y.new_tensor(over_quota)]) if over_quota else y
+
+    def embed_step(
+        self, x: Tensor, replay: Tensor, slots: Tensor, reselected: Tensor
+    ) -> tuple[Tensor, Context]:
+        """Embed batch and replay with gradient, and the context ``slots``, by default without.
+
+        With ``lazy`` some of the context are embedded and the others estimated. The replayed
+        examples take no part in the estimates: nothing that a step scores is among what it is
+        scored by.
+
+        Args:
+            x: The batch ``[B, ...]``.
+            replay: Slots of R.
+            slots: Slots to condition on.
+            reselected: Class columns that are embedded entirely.
+        """
+        if self.cache is None:
+            z, z_context = embed_step(self, x, replay, slots)
+            return z, Context(slots, z_context)
+        y, (old, age) = self.memory.y[slots], self.cache.read(slots)
+        chosen = self.cache.draw(y, age, reselected)
+        z, z_known = embed_step(self, x, replay, slots[chosen.known])
+        moved = moved_embeddings(old, y, z_known, *chosen, len(self.class_table))
+        return z, Context(slots, moved.z, chosen.known, moved.error)
+
+    def condition(self, context: Context) -> GaussianClassifier:
+        """The posterior over class means (Eq. 7) and the scale, given stored examples."""
+        z, y, classes = context.z, self.memory.y.index_select(0, context.slots), self.class_table
+        if self.native and kernels.suits_kernels(z) and not z.requires_grad:
+            posterior, deviation = kernels.centred(z, y, len(classes))
+        else:
+            posterior, deviation = class_posterior(z, y, len(classes)), None
+        scale = self._scale(z, y, posterior, deviation)
+        if context.error is not None:  # of estimated means: they are worth fewer examples
+            variance = context.error * scale.detach().square() / self.dim
+            posterior = discounted(posterior, variance)
+        return GaussianClassifier(posterior, scale, self.config.variance)
+
+    def _scale(
+        self, z: Tensor, y: Tensor, posterior: Posterior, deviation: Tensor | None
+    ) -> Tensor:
+        if self.config.embedding_scale == "learned":
+            return self.log_scale.log.exp()
+        if self.config.embedding_scale == "fitted":
+            return fitted_scale(z, y, posterior, deviation)
+        return torch.tensor(self.config.embedding_scale, dtype=self.dtype, device=self.device)
+
+    def log_likelihood(
+        self,
+        z: Tensor,
+        labels: Tensor,
+        batch: int,
+        classifier: GaussianClassifier,
+        mask: Tensor,
+    ) -> tuple[Tensor, Tensor]:
+        """Log conditional marginal likelihoods that exist (Eq. 9), and which of ``z`` have one.
+
+        Args:
+            z: Embeddings of batch and replay, ``[B + R, D]``.
+            labels: Their class columns ``[B + R]``.
+            batch: B.
+            classifier: What the step is conditioned on.
+            mask: Allowed classes ``[B + R, C]``.
+        """
+        posterior, scale, variance = classifier
+        if self.config.absent == "batch":
+            distance, count = _filled_from_batch(z, labels[:batch], posterior)
+            distance = distance * scale.square()
+            density = log_predictive_density(distance, count, mask, self.dim, variance)
+            return log_conditional_marginal_likelihood(density, labels)
+        constant = not (posterior.mean.requires_grad or scale.requires_grad)
+        if self.native and constant and kernels.suits_kernels(z):
+            return kernels.conditional_marginal_likelihood(
+                z, labels, posterior, scale, mask, variance
+            )
+        density = classifier.log_density(classifier.class_scores(z), mask)
+        return log_conditional_marginal_likelihood(density, labels)
+
+    @torch.no_grad()
+    def update_memory(
+        self,
+        x: Tensor,
+        y: Tensor,
+        task_idx: Tensor,
+        z: StepEmbeddings,
+        classifier: GaussianClassifier,
+    ) -> None:
+        """Reselect the memory of the batch's classes (Eq. 10) by the step's embeddings."""
+
+        def embeddings(index: CandidateIndex) -> Tensor:
+            if self.config.selection_features == "after":
+                found = embed_candidates(index, self.memory, x, self.embed_shaped)
+            else:
+                found = z.at(index.position, self.memory.size)
+            return found * classifier.scale
+
+        extras = {} if self.cache is None else self.cache.update(z)
+        ready = self.config.selector == "greedy" and self.config.selection_features == "before"
+        natively = z if self.native and ready and kernels.suits_kernels(z.z) else None
+        self.selection.reselect(x, y, task_idx, embeddings, natively, **extras)
+
+    def embed_shaped(self, x: Tensor) -> Tensor:
+        """Embeddings as the classifier sees them, without gradient or scale, ``[B, D]``."""
+        return shaped(self, self.embed(x))
+
+    def scores(self, x: Tensor) -> Tensor:
+        """Squared distances to the class means, scaled, ``[B, C]``."""
+        return self.current_classifier().class_scores(self.embed_shaped(x))
+
+    def masked(self, scores: Tensor, mask: Tensor) -> Tensor:
+        """Log predictive densities of the allowed classes."""
+        return self.current_classifier().log_density(scores, mask.expand_as(scores))
+
+    @torch.no_grad()
+    def current_classifier(self) -> GaussianClassifier:
+        """The classifier given all of memory under the present network."""
+        if self._classifier is None:
+            everything = torch.arange(self.memory.size, device=self.device)
+            self._classifier = self.condition(Context(everything, embed_stored(self, everything)))
+        return self._classifier
+
+    def frozen_classifier(self, mask: Tensor, task: Task | None) -> Callable[[Tensor], Tensor]:
+        """See ``NetworkLearner``; only what the allowed classes depend on is embedded for it."""
+        del task
+        slots = self.context_for(mask)
+        classifier = self.condition(Context(slots, embed_stored(self, slots)))
+
+        def density(z: Tensor) -> Tensor:
+            scores = classifier.class_scores(shaped(self, z))
+            return classifier.log_density(scores, mask.expand_as(scores))
+
+        return density
+
+    def context_for(self, mask: Tensor) -> Tensor:
+        """Slots that a prediction among the classes ``mask [C]`` depends on.
+
+        A scale that is fitted is fitted to all of memory.
+        """
+        fitted = self.config.embedding_scale == "fitted"
+        needed = torch.ones_like(mask) if fitted else mask
+        return needed[self.memory.y].nonzero().flatten()
+
+    def trainable_modules(self) -> list[nn.Module]:
+        """The network, and the scale where it is learned."""
+        learned = self.config.embedding_scale == "learned"
+        return [self.network, self.log_scale] if learned else [self.network]
+
+    def state_parts(self) -> dict[str, Stateful]:
+        """No head: the classifier is derived from network and memory."""
+        parts: dict[str, Stateful] = {**super().state_parts(), "scale": self._scale_state}
+        if self.cache is not None:
+            parts[GENERATOR] = StatefulGenerator(self.cache.generator)
+        if self.error_rates is not None:
+            parts[ERRORS] = self.error_rates
+        return parts
+
+    def extra_columns(self, classes: int) -> dict[str, Column]:
+        """The cached embedding, and how often in a row it was estimated."""
+        del classes
+        return {} if self.cache is None else self.cache.columns()
+
+    def memory_usage(self) -> MemoryUsage:
+        """The memory, the embeddings cached of it, and the error rates."""
+        examples, kinds = self.memory.size, dict(super().memory_usage().bytes)
+        if EMBEDDING in kinds:
+            kinds["cached embeddings"] = kinds.pop(EMBEDDING) + kinds.pop(AGE)
+        if self.error_rates is not None:
+            kinds["rates of errors"] = self.error_rates.rates.nbytes
+        return MemoryUsage(examples, kinds)
+
+    def load_state_dict(self, state: State) -> None:
+        """See ``Learner``."""
+        super().load_state_dict(state)
+        self._classifier = None
+
+    def _validate_state(self, state: State) -> dict[str, State]:
+        """See ``NetworkLearner``; an unused cache is dropped, a missing one or rates are added."""
+        state = without_cache(state) if self.cache is None else self.cache.added_to(state)
+        if self.error_rates is not None and ERRORS not in state.meta["parts"]:
+            state = without_rates(state, ERRORS)
+        return super()._validate_state(state)
+
+
+class _LogScale(nn.Module):
     """The one learned number of ``embedding_scale=learned``: the log of the scale."""
 
     def __init__(self, start: float) -> None:
@@ -118,243 +436,13 @@ class Scale(nn.Module):
         self.log = nn.Parameter(torch.tensor(start).log())
 
 
-class Belief(NamedTuple):
-    """Where the classes lie, in the network's units, and the factor on the embedding."""
+def _filled_from_batch(z: Tensor, y: Tensor, posterior: Posterior) -> tuple[Tensor, Tensor]:
+    """Squared distances and counts ``[B + R, C]``; classes that memory lacks are the batch's.
 
-    posterior: Posterior
-    scale: Tensor
-
-
-class ClassConditional(ConditionedLearner[ConfigT, Belief]):
-    """DeepCCG's classifier and loss, whatever is stored (Eqs. 7-9).
-
-    The embedding is ``scale * network(x)``. There is no head: after the network moved, the
-    classifier is the posterior over class means given memory under the new network.
-
-    Attributes:
-        native: Whether loss and greedy selection are computed by compiled kernels where these
-            suit: the same but for rounding, and faster on small problems. Off unless it is set.
-        selects: Whether what is stored of the batch's classes depends on embeddings.
+    The batch is measured against its own leave-one-out means for them.
     """
-
-    native = False
-    selects = True
-
-    def set_up(self, seed: int) -> None:
-        """The factor on the embedding, and what draws whom to embed anew."""
-        super().set_up(seed)
-        # Its own: replays and ties are then those of an exact posterior, draw for draw.
-        self.refreshing = make_generator(seed, embedding_cache.DRAWS)
-        self.scale = Scale(self.config.initial_scale).to(self.device, self.dtype)
-        self._scale_part = ModulePart("scale", self.scale)
-
-    def condition(self, z: Tensor, y: Tensor, scored: Tensor) -> Belief:
-        """The posterior over class means (Eq. 7) and the scale."""
-        del scored
-        if self.native and kernels.suits_kernels(z) and not z.requires_grad:
-            posterior, deviation = kernels.centred(z, y, len(self.outputs))
-        else:
-            posterior, deviation = class_posterior(z, y, len(self.outputs)), None
-        return Belief(posterior, self._scale_of(z, y, posterior, deviation))
-
-    def blurred(self, belief: Belief, error: Tensor) -> Belief:
-        """Means that are worth fewer examples, in the units of the scaled embedding."""
-        variance = error * belief.scale.detach().square() / self.dim
-        return belief._replace(posterior=discounted(belief.posterior, variance))
-
-    def _scale_of(
-        self, z: Tensor, y: Tensor, posterior: Posterior, deviation: Tensor | None
-    ) -> Tensor:
-        if self.config.embedding_scale == "learned":
-            return self.scale.log.exp()
-        if self.config.embedding_scale == "fitted":
-            return fitted_scale(z, y, posterior, deviation)
-        return torch.tensor(self.config.embedding_scale, dtype=self.dtype, device=self.device)
-
-    def evidence(self, mask: Tensor) -> Tensor:
-        """See ``ConditionedLearner``; a scale that is fitted is fitted to all of memory."""
-        fitted = self.config.embedding_scale == "fitted"
-        return super().evidence(torch.ones_like(mask) if fitted else mask)
-
-    def score(self, z: Tensor, belief: Belief) -> Tensor:
-        """Squared distances to the class means, scaled, ``[B, C]``."""
-        return squared_distances(z, belief.posterior.mean) * belief.scale.square()
-
-    def masked_under(self, belief: Belief, scores: Tensor, mask: Tensor) -> Tensor:
-        """Log predictive densities of the allowed classes (numerator of Eq. 8)."""
-        count = belief.posterior.count
-        return log_predictive_density(scores, count, mask, self.dim, self.config.variance)
-
-    def step_terms(
-        self, z: Tensor, y: Tensor, classes: Tensor, belief: Belief, mask: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """See ``ConditionedLearner``; natively where only ``z`` wants a gradient."""
-        posterior, scale = belief
-        constant = not (posterior.mean.requires_grad or scale.requires_grad)
-        if self.native and constant and self.config.absent == "drop" and kernels.suits_kernels(z):
-            return kernels.conditional_marginal_likelihood(
-                z, classes, posterior, scale, mask, self.config.variance
-            )
-        return super().step_terms(z, y, classes, belief, mask)
-
-    def step_density(self, z: Tensor, y: Tensor, belief: Belief, mask: Tensor) -> Tensor:
-        """As ``masked_under``; with ``absent=batch``, unknown classes are taken from the batch."""
-        if self.config.absent == "drop":
-            return super().step_density(z, y, belief, mask)
-        distance = squared_distances(z, belief.posterior.mean)
-        count = belief.posterior.count.expand_as(distance)
-        distance, count = _fill_from_batch(distance, count, z, y)
-        distance = distance * belief.scale.square()
-        return log_predictive_density(distance, count, mask, self.dim, self.config.variance)
-
-    def tell(self, belief: Belief) -> dict[str, float]:
-        """The factor on the embedding."""
-        return {"scale": float(belief.scale.detach())}
-
-    def modules(self) -> list[nn.Module]:
-        """The network, and the scale where it is learned."""
-        learned = self.config.embedding_scale == "learned"
-        return [self.network, self.scale] if learned else [self.network]
-
-    def parts(self) -> dict[str, Part]:
-        """No head: the classifier is derived from network and memory, with caches or without."""
-        own = {**super().parts(), "scale": self._scale_part}
-        if self.config.posterior == "lazy":
-            own[embedding_cache.DRAWS] = GeneratorPart(self.refreshing)
-        return own
-
-    def draw_replay(self) -> Tensor:
-        """See ``ConditionedLearner``; ``replay_tasks`` draws as many from few tasks."""
-        groups = self.config.groups
-        if groups is None:
-            return super().draw_replay()
-        return draw_grouped(self.memory.task, self.replay_size(), groups, self.generator)
-
-    def embed_step(
-        self, x: Tensor, replay: Tensor, rest: Tensor, changing: Tensor
-    ) -> tuple[Tensor, Conditioning]:
-        """See ``ConditionedLearner``; ``lazy`` embeds some of ``rest`` and estimates the others.
-
-        Classes whose memory is reselected are embedded entirely: a selection by estimates would
-        look for the errors that suit it. The replayed examples take no part in the estimates:
-        nothing that a step scores is among what it is scored by.
-        """
-        if self.config.posterior != "lazy":
-            return super().embed_step(x, replay, rest, changing)
-        old, age = embedding_cache.cached(self.memory, rest, self.dim, self.dtype)
-        y = self.memory.y[rest]
-        due = age >= self.config.max_age
-        if self.selects:
-            due |= torch.isin(y, changing)
-        chosen = embedding_cache.draw_refresh(y, due, self.config.refresh, self.refreshing)
-        fresh, anew = super().embed_step(x, replay, rest[chosen.known], changing)
-        moved = moved_embeddings(old, y, anew.z, *chosen, len(self.outputs))
-        return fresh, Conditioning(moved.z, chosen.known, moved.error)
-
-    def note_embeddings(self, z: Embedded) -> dict[str, Tensor]:
-        """Cache what a step knows of memory; returns what is stored with the batch's examples."""
-        if self.config.posterior != "lazy":
-            return {}
-        embedding_cache.keep(self.memory, z.slots, z.stored, z.known)
-        return embedding_cache.fresh_columns(z.batch)
-
-    def holdings(self) -> Holdings:
-        """The memory, and the embeddings cached of it."""
-        held = super().holdings()
-        kinds = dict(held.bytes)
-        if embedding_cache.EMBEDDING in kinds:
-            kinds["cached embeddings"] = kinds.pop(embedding_cache.EMBEDDING) + kinds.pop(
-                embedding_cache.AGE
-            )
-        return Holdings(held.examples, kinds)
-
-    def extra_columns(self, classes: int) -> dict[str, Column]:
-        """The cached embedding, and how often in a row it was estimated."""
-        del classes
-        return (
-            embedding_cache.columns(self.dim, self.dtype) if self.config.posterior == "lazy" else {}
-        )
-
-    def _matching_parts(self, state: State) -> dict[str, State]:
-        """See ``NetworkLearner``; a cache that is not used is left out, one that misses made."""
-        if self.config.posterior == "lazy":
-            state = embedding_cache.with_cache(state, self.dim, self.dtype, self.refreshing)
-        else:
-            state = embedding_cache.without_cache(state)
-        return super()._matching_parts(state)
-
-
-class DeepCCG(ClassConditional[DeepCCGConfig]):
-    r"""DeepCCG: class means from memory, embedding by conditional marginal likelihood.
-
-    Each step draws a replay R from memory M, conditions the posterior over class means on M \ R
-    (Eq. 7), takes one gradient step on ``-log p(y | z, own task, M \ R)`` over batch and R
-    (Eqs. 8, 9), and reselects the memory of the batch's classes (Eqs. 10, 12).
-
-    Reference: Lee & Storkey, "Approximate Bayesian Class-Conditional Models under Continuous
-    Representation Shift", AISTATS 2024.
-    """
-
-    Config = DeepCCGConfig
-
-    def set_up(self, seed: int) -> None:
-        """The selection of the memory."""
-        super().set_up(seed)
-        self.errors = RecentErrors()
-        self.selection = Selection(
-            self.config, self.memory, self.outputs, self.generator, self.errors
-        )
-
-    @property
-    def counts_errors(self) -> bool:
-        """Whether ``renewal`` asks how often new examples were taken for others."""
-        return self.config.renewal == "errors"
-
-    def note_terms(self, y: Tensor, terms: Tensor, exist: Tensor) -> None:
-        """See ``ConditionedLearner``."""
-        if self.counts_errors:
-            self.errors.note(*batch_errors(y, terms, exist))
-
-    def parts(self) -> dict[str, Part]:
-        """Recent errors besides, where they count."""
-        own = super().parts()
-        return {**own, ERRORS: self.errors} if self.counts_errors else own
-
-    def holdings(self) -> Holdings:
-        """The rates of errors besides, where they count."""
-        held = super().holdings()
-        if not self.counts_errors:
-            return held
-        return Holdings(held.examples, {**held.bytes, "rates of errors": self.errors.rates.nbytes})
-
-    def _matching_parts(self, state: State) -> dict[str, State]:
-        """See ``NetworkLearner``; a state that counted no errors begins to."""
-        if self.counts_errors and ERRORS not in state.meta["parts"]:
-            state = without_rates(state, ERRORS)
-        return super()._matching_parts(state)
-
-    def giving_up(self) -> list[int]:
-        """Classes over their quota."""
-        return self.selection.over_quota()
-
-    def remember(self, x: Tensor, y: Tensor, rows: Tensor, z: Embedded, belief: Belief) -> None:
-        """Reselect the memory of the batch's classes (Eq. 10), by what the step knows of it."""
-
-        def embeddings(index: CandidateIndex) -> Tensor:
-            if self.config.selection_features == "after":
-                return embedded_now(index, self.memory, x, self._embed_now) * belief.scale
-            return z.at(index.position, self.memory.size) * belief.scale
-
-        extras = self.note_embeddings(z)
-        ready = self.config.selector == "greedy" and self.config.selection_features == "before"
-        natively = z if self.native and ready and kernels.suits_kernels(z.z) else None
-        self.selection.reselect(x, y, rows, embeddings, natively, **extras)
-
-
-def _fill_from_batch(
-    distance: Tensor, count: Tensor, z: Tensor, y: Tensor
-) -> tuple[Tensor, Tensor]:
-    """For classes memory does not know, measure the batch against its own leave-one-out means."""
+    distance = squared_distances(z, posterior.mean)
+    count = posterior.count.expand_as(distance)
     size, n_classes = len(y), distance.shape[1]
     from_batch, batch_count = leave_one_out_distances(z[:size], y, n_classes)
     absent = count[:size] == 0

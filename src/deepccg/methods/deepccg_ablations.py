@@ -1,18 +1,24 @@
-"""The paper's ablation of the classifier: ER's head and loss on DeepCCG's memory."""
+"""The paper's ablations of DeepCCG: its classifier on ER's memory, and ER's head on its memory."""
 
 from typing import Self
 
+import torch
 from pydantic import model_validator
 from torch import Tensor
 
 from deepccg.core import Batch, StepInfo
-from deepccg.learners.selection import Embedded, Selection, SelectionConfig, embedded_now
+from deepccg.learners.heads import HeadLearner, ReplayConfig
+from deepccg.learners.memory_selection import (
+    Selection,
+    SelectionConfig,
+    StepEmbeddings,
+    embed_candidates,
+)
 from deepccg.memory import offer_to_reservoir
-from deepccg.methods.deepccg import Belief, ClassConditional, ClassConditionalConfig
-from deepccg.methods.er import ER, ERConfig
+from deepccg.methods.deepccg import DeepCCG, GaussianClassifier, GaussianConfig
 
 
-class DeepCCGReservoir(ClassConditional[ClassConditionalConfig]):
+class DeepCCGReservoir(DeepCCG):
     """DeepCCG-reservoir: DeepCCG's classifier and loss; memory is one reservoir over all examples.
 
     Nothing balances the classes: each stored set is a uniformly random subset of everything seen
@@ -22,19 +28,39 @@ class DeepCCGReservoir(ClassConditional[ClassConditionalConfig]):
     Reference: the row "DeepCCG-reservoir" of the ablation of Lee & Storkey, AISTATS 2024.
     """
 
-    Config = ClassConditionalConfig
-    selects = False
+    Config = GaussianConfig
+    config: GaussianConfig  # type: ignore[assignment]  # nothing is selected: no fields for it
 
-    def remember(self, x: Tensor, y: Tensor, rows: Tensor, z: Embedded, belief: Belief) -> None:
+    def build_selection(self) -> None:
+        """Nothing is selected."""
+
+    def over_quota_classes(self) -> list[int]:
+        """No class has a quota."""
+        return []
+
+    def reselected_classes(self, y: Tensor, over_quota: list[int]) -> Tensor:
+        """What is stored depends on no embedding."""
+        del over_quota
+        return y[:0]
+
+    @torch.no_grad()
+    def update_memory(
+        self,
+        x: Tensor,
+        y: Tensor,
+        task_idx: Tensor,
+        z: StepEmbeddings,
+        classifier: GaussianClassifier,
+    ) -> None:
         """Offer the batch to the reservoir, whose counter is the number of examples seen."""
-        del belief
-        extras = self.note_embeddings(z)
-        before = int(self.outputs.seen.sum()) - len(y)
+        del classifier
+        extras = {} if self.cache is None else self.cache.update(z)
+        before = int(self.class_table.seen.sum()) - len(y)
         offer_to_reservoir(
             self.memory,
             x,
             y,
-            rows,
+            task_idx,
             seen=before,
             generator=self.generator,
             capacity=None,
@@ -42,7 +68,7 @@ class DeepCCGReservoir(ClassConditional[ClassConditionalConfig]):
         )
 
 
-class DeepCCGStandardHeadConfig(SelectionConfig, ERConfig):
+class DeepCCGStandardHeadConfig(SelectionConfig, ReplayConfig):
     """Fields of DeepCCG-standardHead: ER's, and those of DeepCCG's selection."""
 
     @model_validator(mode="after")
@@ -52,7 +78,7 @@ class DeepCCGStandardHeadConfig(SelectionConfig, ERConfig):
         return self
 
 
-class DeepCCGStandardHead(ER):
+class DeepCCGStandardHead(HeadLearner[DeepCCGStandardHeadConfig]):
     """DeepCCG-standardHead: a linear head trained with ER's loss; memory by DeepCCG's selection.
 
     Each step is ER's: one gradient step on the cross entropy of batch and replay. Then each class
@@ -63,26 +89,24 @@ class DeepCCGStandardHead(ER):
     """
 
     Config = DeepCCGStandardHeadConfig
-    config: DeepCCGStandardHeadConfig
 
-    def set_up(self, seed: int) -> None:
-        """Head and memory of ER, and the selection."""
-        super().set_up(seed)
-        self.selection = Selection(self.config, self.memory, self.outputs, self.generator)
+    def build_state(self, seed: int) -> None:
+        """The head, and the selection of the memory."""
+        super().build_state(seed)
+        self.selection = Selection(self.config, self.memory, self.class_table, self.generator)
 
     def learn(self, batch: Batch) -> StepInfo:
         """ER's step on batch and replay; the memory is reselected before the network moves."""
-        x, y, rows = self.receive(batch)
+        x, y, task_idx = self.begin_step(batch)
         replay = self.draw_replay()
-        loss = self.loss(x, y, rows, replay)
+        loss = self.loss(x, y, task_idx, replay)
         gradients = self.gradients(loss)
-        self.remember(x, y, rows)
-        self.step(gradients, self.config.lr)
-        self.steps += 1
-        return StepInfo(loss=float(loss.detach()), replayed=len(replay))
+        self.update_memory(x, y, task_idx)
+        self.apply_gradients(gradients)
+        return self.end_step(float(loss.detach()), len(replay))
 
-    def remember(self, x: Tensor, y: Tensor, rows: Tensor) -> None:
+    def update_memory(self, x: Tensor, y: Tensor, task_idx: Tensor) -> None:
         """Reselect the memory of the batch's classes under the present network."""
         self.selection.reselect(
-            x, y, rows, lambda index: embedded_now(index, self.memory, x, self.embed)
+            x, y, task_idx, lambda index: embed_candidates(index, self.memory, x, self.embed)
         )

@@ -3,22 +3,20 @@
 from typing import Literal
 
 import torch
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat
+from pydantic import Field, NonNegativeFloat, NonNegativeInt
 from torch import Tensor
 
-from deepccg.core import Batch, Config, StepInfo
-from deepccg.learners.classes import Mask
-from deepccg.learners.heads import HeadLearner
-from deepccg.learners.losses import masked_cross_entropy
+from deepccg.core import Batch, StepInfo
+from deepccg.learners.class_table import Mask
+from deepccg.learners.heads import HeadLearner, masked_cross_entropy
+from deepccg.learners.optimiser import OptimiserConfig
 from deepccg.learners.state import Column
-from deepccg.memory import offer_to_reservoir
-from deepccg.memory.sampling import draw_uniform
+from deepccg.memory import draw_uniform, offer_to_reservoir
 
 
-class DERPPConfig(Config):
+class DERPPConfig(OptimiserConfig):
     """Fields of DER++."""
 
-    lr: PositiveFloat = Field(0.1, description="step size")
     replay: NonNegativeInt = Field(10, description="stored examples of each of the two draws")
     alpha: NonNegativeFloat = Field(
         0.5, description="weight of the distance to the stored logits; 0 draws nothing for it"
@@ -56,18 +54,17 @@ class DERPP(HeadLearner[DERPPConfig]):
 
     def learn(self, batch: Batch) -> StepInfo:
         """Two replays, one step on all three terms, then offer batch and logits to memory."""
-        x, y, rows = self.receive(batch)
-        self.memory.widen("logits", len(self.outputs))
+        x, y, task_idx = self.begin_step(batch)
+        self.memory.widen("logits", len(self.class_table))
         replay, distilled = self.draw_replays()
         slots = replay if distilled is replay else torch.cat([replay, distilled])
-        raw = self.logits(torch.cat([x, self.memory.x[slots]]) if len(slots) else x)
-        loss = self.cross_entropy(raw, y, rows, replay)
+        raw = self.logits(self.replay_inputs(x, slots))
+        loss = self.cross_entropy(raw, y, task_idx, replay)
         if len(distilled):  # the last rows, shared or not
             loss = loss + self.config.alpha * self.distance(raw[-len(distilled) :], distilled)
-        value = self.descend(loss, self.config.lr)
-        self.remember(x, y, rows, raw[: len(y)].detach())
-        self.steps += 1
-        return StepInfo(loss=value, replayed=len(torch.unique(slots)))
+        value = self.optimise(loss)
+        self.store(x, y, task_idx, raw[: len(y)].detach())
+        return self.end_step(value, len(torch.unique(slots)))
 
     def draw_replays(self) -> tuple[Tensor, Tensor]:
         """Slots of R'', for the cross entropy, and R', for the distance; one tensor if shared."""
@@ -76,13 +73,12 @@ class DERPP(HeadLearner[DERPPConfig]):
             return replay, replay
         return replay, self._draw(self.config.alpha)
 
-    def cross_entropy(self, raw: Tensor, y: Tensor, rows: Tensor, replay: Tensor) -> Tensor:
+    def cross_entropy(self, raw: Tensor, y: Tensor, task_idx: Tensor, replay: Tensor) -> Tensor:
         """Cross entropy of the batch plus ``beta`` times that of R'', the first rows of ``raw``."""
-        labels = torch.cat([y, self.memory.y[replay]])
-        train = self.outputs.mask(self.config.train_mask, rows)
-        again = self.outputs.mask(self.config.replay_mask, self.memory.task[replay])
-        masks = torch.cat([train, again]).to(self.device)
-        terms = masked_cross_entropy(raw[: len(labels)], labels, masks)
+        labels = self.replay_labels(y, replay)
+        train, again = self.config.train_mask, self.config.replay_mask
+        masks = self.class_table.replay_mask(train, task_idx, again, self.memory.task[replay])
+        terms = masked_cross_entropy(raw[: len(labels)], labels, masks.to(self.device))
         loss = terms[: len(y)].mean()
         return loss + self.config.beta * terms[len(y) :].mean() if len(replay) else loss
 
@@ -94,20 +90,20 @@ class DERPP(HeadLearner[DERPPConfig]):
 
     def matched(self, slots: Tensor) -> Tensor:
         """Which logits of stored examples are matched, ``[R, C]``."""
-        columns = torch.arange(len(self.outputs), device=self.device)
+        columns = torch.arange(len(self.class_table), device=self.device)
         known = columns < self.memory["outputs"][slots, None]
         if self.config.distil == "task":
-            known &= self.outputs.mask("task", self.memory.task[slots]).to(self.device)
+            known &= self.class_table.mask("task", self.memory.task[slots]).to(self.device)
         return known
 
-    def remember(self, x: Tensor, y: Tensor, rows: Tensor, logits: Tensor) -> None:
+    def store(self, x: Tensor, y: Tensor, task_idx: Tensor, logits: Tensor) -> None:
         """Offer the batch to the reservoir, each example with its logits and how many they are."""
-        before = int(self.outputs.seen.sum()) - len(y)
+        before = int(self.class_table.seen.sum()) - len(y)
         offer_to_reservoir(
             self.memory,
             x,
             y,
-            rows,
+            task_idx,
             seen=before,
             generator=self.generator,
             logits=logits,

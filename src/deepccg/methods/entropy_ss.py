@@ -8,18 +8,18 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import pad
 
-from deepccg.core import Holdings, State
+from deepccg.core import Batch, MemoryUsage, State, StepInfo
+from deepccg.learners.heads import HeadLearner, ReplayConfig
 from deepccg.memory.policies import entropy_without_each, pairwise_distances
-from deepccg.methods.er import ER, ERConfig
 from deepccg.networks import as_float
 
 
-class EntropySSConfig(ERConfig):
+class EntropySSConfig(ReplayConfig):
     """Fields of EntropySS."""
 
     space: Literal["pixels", "embeddings"] = Field(
         "pixels",
-        description="where distances are taken: pixels; or embeddings, computed anew at each step",
+        description="where distances are taken: pixels; or embeddings, computed at each step",
     )
 
 
@@ -44,7 +44,7 @@ class ClassDistances:
         return ClassDistances(self.slots[rest], self.distances[rest][:, rest])
 
 
-class EntropySS(ER):
+class EntropySS(HeadLearner[EntropySSConfig]):
     """EntropySS (reconstruction): ER whose memory maximises H(Y) + H(X | Y).
 
     While there is room every example is stored. Then each new one is added in turn, and one of the
@@ -63,24 +63,31 @@ class EntropySS(ER):
     """
 
     Config = EntropySSConfig
-    config: EntropySSConfig
 
-    def set_up(self, seed: int) -> None:
+    def build_state(self, seed: int) -> None:
         """Distances are kept from one example to the next."""
-        super().set_up(seed)
+        super().build_state(seed)
         self._within: dict[int, ClassDistances] = {}
         self._embedded: dict[int, Tensor] = {}  # by slot, under the network of this step
 
-    def remember(self, x: Tensor, y: Tensor, rows: Tensor) -> None:
+    def learn(self, batch: Batch) -> StepInfo:
+        """ER's step on batch and replay; then examples compete for the memory."""
+        x, y, task_idx = self.begin_step(batch)
+        replay = self.draw_replay()
+        loss = self.optimise(self.loss(x, y, task_idx, replay))
+        self.update_memory(x, y, task_idx)
+        return self.end_step(loss, len(replay))
+
+    def update_memory(self, x: Tensor, y: Tensor, task_idx: Tensor) -> None:
         """Store what there is room for; the others compete with the stored, one by one."""
         room = min(len(y), self.memory.capacity - self.memory.size)
-        self.memory.append(x[:room], y[:room], rows[:room])
+        self.memory.append(x[:room], y[:room], task_idx[:room])
         if self.config.space == "embeddings":  # the network has moved
             self._forget()
         if room == len(y) or self.memory.capacity == 0:
             return
         points = self.points(x[room:])
-        for point, *example in zip(points, x[room:], y[room:], rows[room:], strict=True):
+        for point, *example in zip(points, x[room:], y[room:], task_idx[room:], strict=True):
             self._compete(point, *example)
 
     def points(self, x: Tensor) -> Tensor:
@@ -94,7 +101,7 @@ class EntropySS(ER):
         left = entropy_without_each(distances)
         return self._draw((left == left.max()).nonzero().flatten())
 
-    def _compete(self, point: Tensor, x: Tensor, y: Tensor, row: Tensor) -> None:
+    def _compete(self, point: Tensor, x: Tensor, y: Tensor, task: Tensor) -> None:
         own = int(y)
         column = self._largest_class(own)
         if not bool((self.memory.y == column).any()):
@@ -113,13 +120,13 @@ class EntropySS(ER):
             self._within[column] = stored.without(position)
             self._within.pop(own, None)
         slot = stored.slots[position : position + 1]
-        self.memory.write(slot, x[None], y[None], row[None])
+        self.memory.write(slot, x[None], y[None], task[None])
         if self.config.space == "embeddings":
             self._embedded[int(slot)] = point
 
     def _largest_class(self, own: int) -> int:
         """The class with the most examples, counting a new one of class ``own``."""
-        counts = torch.bincount(self.memory.y, minlength=len(self.outputs))
+        counts = torch.bincount(self.memory.y, minlength=len(self.class_table))
         counts[own] += 1
         largest = counts == counts.max()
         return own if bool(largest[own]) else self._draw(largest.nonzero().flatten())
@@ -148,16 +155,16 @@ class EntropySS(ER):
         return int(candidates[drawn.to(candidates.device)])
 
     def load_state_dict(self, state: State) -> None:
-        """See ``Learner``; distances are computed anew."""
+        """See ``Learner``; distances are computed again."""
         super().load_state_dict(state)
         self._forget()
 
-    def holdings(self) -> Holdings:
+    def memory_usage(self) -> MemoryUsage:
         """The memory, and what its classes keep once one had to give up an example."""
-        held = super().holdings()
+        held = super().memory_usage()
         full = self.memory.size == self.memory.capacity
         pairs = int(torch.bincount(self.memory.y).square().sum()) if full else 0
         kept = {**held.bytes, "distances": pairs * self.dtype.itemsize}
         if self.config.space == "embeddings":
             kept["embeddings"] = full * self.memory.size * self.dim * self.dtype.itemsize
-        return Holdings(held.examples, kept)
+        return MemoryUsage(held.examples, kept)

@@ -4,12 +4,13 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from deepccg.learners.classes import Mask
-from deepccg.learners.losses import ReplayReduction, masked_cross_entropy, reduce_replay
-from deepccg.methods.er import ER, ERConfig
+from deepccg.core import Batch, StepInfo
+from deepccg.learners.class_table import Mask
+from deepccg.learners.heads import HeadLearner, ReplayConfig, masked_cross_entropy
+from deepccg.learners.optimiser import ReplayReduction, reduce_replay
 
 
-class ERACEConfig(ERConfig):
+class ERACEConfig(ReplayConfig):
     """Fields of ER-ACE."""
 
     reduction: ReplayReduction = Field(
@@ -26,7 +27,7 @@ class ERACEConfig(ERConfig):
     )
 
 
-class ERACE(ER):
+class ERACE(HeadLearner[ERACEConfig]):
     """ER-ACE: theta <- theta - lr grad [ mean_B CE over C_t + mean_R CE over S_t ].
 
     C_t are the classes of the batch's task t, S_t all classes seen: an incoming example never
@@ -38,15 +39,21 @@ class ERACE(ER):
     """
 
     Config = ERACEConfig
-    config: ERACEConfig
 
-    def loss(self, x: Tensor, y: Tensor, rows: Tensor, replay: Tensor) -> Tensor:
-        """Asymmetric cross entropy of batch and replay in one forward."""
-        if not self.config.present_only:
-            return super().loss(x, y, rows, replay)  # the masks make the asymmetry
-        inputs = torch.cat([x, self.memory.x[replay]]) if len(replay) else x
-        labels = torch.cat([y, self.memory.y[replay]])
-        masks = self.masks(rows, replay)
-        masks[: len(y)] &= torch.zeros_like(masks[0]).index_fill(0, y, True)
-        terms = masked_cross_entropy(self.logits(inputs), labels, masks)
+    def learn(self, batch: Batch) -> StepInfo:
+        """Replay from memory, one step on batch and replay, then offer the batch to memory."""
+        x, y, task_idx = self.begin_step(batch)
+        replay = self.draw_replay()
+        loss = self.optimise(self.loss(x, y, task_idx, replay))
+        self.update_memory(x, y, task_idx)
+        return self.end_step(loss, len(replay))
+
+    def loss(self, x: Tensor, y: Tensor, task_idx: Tensor, replay: Tensor) -> Tensor:
+        """Asymmetric cross entropy of batch and replay in one forward: the masks differ."""
+        masks = self.masks(task_idx, replay)
+        if self.config.present_only:
+            present = torch.zeros_like(masks[0]).index_fill(0, y, True)
+            masks = torch.cat([masks[: len(y)] & present, masks[len(y) :]])
+        logits = self.logits(self.replay_inputs(x, replay))
+        terms = masked_cross_entropy(logits, self.replay_labels(y, replay), masks)
         return reduce_replay(terms, len(y), self.config.reduction)

@@ -7,16 +7,16 @@ import torch
 from pydantic import Field, FiniteFloat, NonNegativeFloat, NonNegativeInt
 from torch import Tensor
 
-from deepccg.core import Batch, Holdings, State, StateMismatch, StepInfo, Task, make_generator
-from deepccg.learners.losses import ReplayReduction, masked_cross_entropy, reduce_replay
-from deepccg.learners.state import GeneratorPart, Part
+from deepccg.core import Batch, MemoryUsage, State, StateMismatch, StepInfo, Task, make_generator
+from deepccg.learners.heads import HeadLearner, ReplayConfig, masked_cross_entropy
+from deepccg.learners.optimiser import ReplayReduction, reduce_replay
+from deepccg.learners.state import Stateful, StatefulGenerator
 from deepccg.learners.teacher import Teacher
 from deepccg.memory import offer_to_reservoir
-from deepccg.methods.er import ER, ERConfig
 from deepccg.networks import GrowingLinear
 
 
-class ESMERConfig(ERConfig):
+class ESMERConfig(ReplayConfig):
     """Fields of ESMER; the paper's values, tuned on CIFAR-100, serve every data set."""
 
     reduction: ReplayReduction = Field(
@@ -56,7 +56,7 @@ class ErrorMemory:
     """What ESMER remembers of past losses, and how much of its memory is in use.
 
     Args:
-        limit: How many examples may be stored; ``None`` until the first batch tells.
+        limit: How many examples may be stored; ``None`` before the first batch.
     """
 
     def __init__(self, limit: int | None) -> None:
@@ -82,7 +82,7 @@ class ErrorMemory:
         self.limit = None if limit is None else int(limit)
 
 
-class ESMER(ER):
+class ESMER(HeadLearner[ESMERConfig]):
     """ESMER: error-sensitive replay with a stable network s beside the working one w.
 
     With a_i the cross entropy of example i under s, and mu the running mean of such losses, w
@@ -100,11 +100,10 @@ class ESMER(ER):
     """
 
     Config = ESMERConfig
-    config: ESMERConfig
 
-    def set_up(self, seed: int) -> None:
+    def build_state(self, seed: int) -> None:
         """The stable network and the error memory."""
-        super().set_up(seed)
+        super().build_state(seed)
         self.stable = Teacher(self.network, self.head)
         by_bytes = self.config.memory_rule == "bytes"
         limit = max(0, self.memory.capacity - self.config.memory_reduction)
@@ -112,38 +111,37 @@ class ESMER(ER):
         # Its own, so that the stable network changes nothing of what ER would draw.
         self.ema_generator = make_generator(seed, "ema")
 
-    def receive(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-        """As ``HeadLearner.receive``; the stable head takes over new rows."""
-        x, y, rows = super().receive(batch)
+    def begin_step(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        """As ``HeadLearner.begin_step``; the stable head takes over new rows."""
+        x, y, task_idx = super().begin_step(batch)
         self.stable.grow(self.head)
         if self.errors.limit is None:
-            example = sum(t[0].numel() * t.element_size() for t in (x, y, rows))
+            example = sum(t[0].numel() * t.element_size() for t in (x, y, task_idx))
             spent = math.ceil(self.stable.bytes / example)
             self.errors.limit = max(0, self.memory.capacity - spent)
-        return x, y, rows
+        return x, y, task_idx
 
     def learn(self, batch: Batch) -> StepInfo:
         """One step of the working network; store; then move stable network and error memory."""
-        x, y, rows = self.receive(batch)
+        x, y, task_idx = self.begin_step(batch)
         replay, size = self.draw_replay(), len(y)
-        inputs = torch.cat([x, self.memory.x[replay]]) if len(replay) else x
-        labels, masks = torch.cat([y, self.memory.y[replay]]), self.masks(rows, replay)
+        inputs, labels = self.replay_inputs(x, replay), self.replay_labels(y, replay)
+        masks = self.masks(task_idx, replay)
         stable = self.stable.logits(inputs)
         error = masked_cross_entropy(stable[:size], y, masks[:size])  # a_i
         small = self.within_margin(error)
         logits = self.logits(inputs)
         terms = masked_cross_entropy(logits, labels, masks)
         apart = (logits[size:] - stable[size:]).square().mean(dim=1)
-        fresh = self.weights(error, small) * terms[:size]
-        again = terms[size:] + self.config.consistency * apart
-        total = reduce_replay(torch.cat([fresh, again]), size, self.config.reduction)
-        loss = self.descend(total, self.config.lr)
-        self.remember(x[small], y[small], rows[small])
+        of_batch = self.weights(error, small) * terms[:size]
+        of_replay = terms[size:] + self.config.consistency * apart
+        total = reduce_replay(torch.cat([of_batch, of_replay]), size, self.config.reduction)
+        loss = self.optimise(total)
+        self.update_memory(x[small], y[small], task_idx[small])
         self.follow()
         self.note(error)
-        self.steps += 1
         extra = {"discounted": 1 - float(small.double().mean()), "mean_error": self.errors.mean}
-        return StepInfo(loss=loss, replayed=len(replay), extra=extra)
+        return self.end_step(loss, len(replay), extra)
 
     def within_margin(self, error: Tensor) -> Tensor:
         """Which losses ``a [B]`` are not large: all while there is no running mean."""
@@ -155,13 +153,13 @@ class ESMER(ER):
         """``v [B]``: a large loss counts as much as one at the running mean."""
         return torch.where(small, torch.ones_like(error), self.errors.mean / error)
 
-    def remember(self, x: Tensor, y: Tensor, rows: Tensor) -> None:
+    def update_memory(self, x: Tensor, y: Tensor, task_idx: Tensor) -> None:
         """Offer examples to the reservoir, which counts only what it was offered."""
         offer_to_reservoir(
             self.memory,
             x,
             y,
-            rows,
+            task_idx,
             seen=self.errors.offered,
             generator=self.generator,
             capacity=self.errors.limit,
@@ -191,29 +189,29 @@ class ESMER(ER):
     def representation(self, x: Tensor, task: Task | None = None) -> Tensor:
         """Embeddings of the network that ``predict_with`` names."""
         if self.config.predict_with == "stable":
-            return self.stable.embed(self.checked(x, "x"))
+            return self.stable.embed(self.validate_inputs(x, "x"))
         return super().representation(x, task)
 
     def predicting_head(self) -> GrowingLinear:
         """The head of that network."""
         return self.stable.head if self.config.predict_with == "stable" else self.head
 
-    def holdings(self) -> Holdings:
+    def memory_usage(self) -> MemoryUsage:
         """The memory, and the stable network with its head."""
-        held = super().holdings()
-        return Holdings(held.examples, {**held.bytes, "network copy": self.stable.bytes})
+        held = super().memory_usage()
+        return MemoryUsage(held.examples, {**held.bytes, "network copy": self.stable.bytes})
 
-    def parts(self) -> dict[str, Part]:
+    def state_parts(self) -> dict[str, Stateful]:
         """What ER saves; stable network and head; error memory; when to move them."""
         return {
-            **super().parts(),
+            **super().state_parts(),
             "stable": self.stable,
             "errors": self.errors,
-            "ema_generator": GeneratorPart(self.ema_generator),
+            "ema_generator": StatefulGenerator(self.ema_generator),
         }
 
-    def _matching_parts(self, state: State) -> dict[str, State]:
-        found = super()._matching_parts(state)
+    def _validate_state(self, state: State) -> dict[str, State]:
+        found = super()._validate_state(state)
         rows, classes = found["stable"].meta["rows"], len(found["outputs"].meta["classes"])
         if rows != classes:
             raise StateMismatch(f"the state's stable head has {rows} rows for {classes} classes")

@@ -5,18 +5,18 @@ from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
 import torch
-from pydantic import Field, NonNegativeFloat, PositiveFloat
+from pydantic import Field, NonNegativeFloat
 from torch import Tensor, nn
 
-from deepccg.core import Batch, Config, Diverged, Holdings, State, StateMismatch, StepInfo
-from deepccg.learners.classes import Mask
+from deepccg.core import Batch, Diverged, MemoryUsage, State, StateMismatch, StepInfo
+from deepccg.learners.class_table import Mask
 from deepccg.learners.heads import HeadLearner
-from deepccg.learners.losses import Reduction
+from deepccg.learners.optimiser import OptimiserConfig, Reduction
 from deepccg.learners.per_sample_gradients import per_example_gradients, require_separable
-from deepccg.learners.state import Part
+from deepccg.learners.state import Stateful
 
 
-class Consolidation:
+class QuadraticPenalty:
     """What EWC holds of the past, one tensor of each kind per trained parameter.
 
     Args:
@@ -98,10 +98,9 @@ class Consolidation:
 CHUNK = 32  # examples whose gradients are held at once
 
 
-class EWCConfig(Config):
+class EWCConfig(OptimiserConfig):
     """Fields of EWC."""
 
-    lr: PositiveFloat = Field(0.1, description="step size")
     reduction: Reduction = Field("mean", description="over the examples of a step: mean or sum")
     train_mask: Mask = Field(
         "task", description="classes an incoming example is compared with: task, seen or all"
@@ -119,7 +118,7 @@ class EWCConfig(Config):
     )
 
 
-class Pull(NamedTuple):
+class PenaltyTerms(NamedTuple):
     """What every step of a task needs of the tasks before.
 
     Args:
@@ -127,14 +126,14 @@ class Pull(NamedTuple):
         fisher: F of all parameters, in one vector.
         centre: c, the same.
         share: How far the proximal step goes to the centre, for each parameter.
-        stiff: Share of the parameters on which the explicit update would diverge.
+        unstable_share: Share of the parameters on which the explicit update would diverge.
     """
 
     changes: int
     fisher: Tensor
     centre: Tensor
     share: list[Tensor]
-    stiff: float
+    unstable_share: float
 
 
 class EWC(HeadLearner[EWCConfig]):
@@ -157,13 +156,13 @@ class EWC(HeadLearner[EWCConfig]):
 
     Config = EWCConfig
 
-    def set_up(self, seed: int) -> None:
+    def build_state(self, seed: int) -> None:
         """Fisher information and centre of the past tasks."""
         require_separable(self.network)
-        super().set_up(seed)
+        super().build_state(seed)
         named = {"network": self.network, "head": self.head}
-        self._pull: Pull | None = None  # derived
-        self.past = Consolidation(
+        self._terms: PenaltyTerms | None = None  # derived
+        self.past = QuadraticPenalty(
             {
                 f"{part}.{name}": parameter
                 for part, module in named.items()
@@ -174,8 +173,8 @@ class EWC(HeadLearner[EWCConfig]):
 
     def learn(self, batch: Batch) -> StepInfo:
         """One step on the batch and the penalty."""
-        x, y, rows = self.receive(batch)
-        mask = self.outputs.mask(self.config.train_mask, rows).to(self.device)
+        x, y, task_idx = self.begin_step(batch)
+        mask = self.class_table.mask(self.config.train_mask, task_idx).to(self.device)
         gradients, loss = self.differentiate(x, y, mask)
         penalty = self.penalty()
         total = loss + penalty
@@ -184,20 +183,20 @@ class EWC(HeadLearner[EWCConfig]):
         if self.config.update == "explicit":
             pull = zip(gradients, self.penalty_gradients(), strict=True)
             gradients = [gradient + other for gradient, other in pull]
-        self.step(gradients, self.config.lr)
+        self.apply_gradients(gradients)
         if self.config.update == "proximal":
             self.pull_to_centre()
-        self.steps += 1
-        return StepInfo(total, extra={"penalty": penalty, "stiff": self.pull().stiff})
+        unstable = self.penalty_terms().unstable_share
+        return self.end_step(total, extra={"penalty": penalty, "stiff": unstable})
 
     def differentiate(self, x: Tensor, y: Tensor, mask: Tensor) -> tuple[list[Tensor], float]:
         """Gradients and value of the batch's cross entropy; notes the squares for the Fisher."""
-        gradients = [torch.zeros_like(p) for p in self.trained()]
+        gradients = [torch.zeros_like(p) for p in self.trainable_parameters()]
         loss = torch.zeros((), dtype=self.dtype, device=self.device)
         scale = 1 / len(y) if self.config.reduction == "mean" else 1.0
         chunks = (torch.split(whole, CHUNK) for whole in (x, y, mask))
         for some in zip(*chunks, strict=True):
-            each, losses = per_example_gradients(self.modules(), *some)
+            each, losses = per_example_gradients(self.trainable_modules(), *some)
             for gradient, of_examples in zip(gradients, each, strict=True):
                 gradient.add_(of_examples.sum(dim=0), alpha=scale)
             loss += scale * losses.sum()
@@ -208,25 +207,27 @@ class EWC(HeadLearner[EWCConfig]):
         """Sums over the examples of squared gradients ``[B, *shape]``; ``each`` is overwritten."""
         return [gradients.square_().sum(dim=0) for gradients in each]
 
-    def receive(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-        """As ``HeadLearner.receive``; new rows of the head are not pulled anywhere."""
-        received = super().receive(batch)
-        self.past.grow(self.trained())
+    def begin_step(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        """As ``HeadLearner.begin_step``; new rows of the head are not pulled anywhere."""
+        received = super().begin_step(batch)
+        self.past.grow(self.trainable_parameters())
         return received
 
     def finish_task(self) -> None:
         """F <- F + F_t; c <- theta*_t, or the average."""
-        self.past.close_task(self.trained(), average=self.config.centre == "average")
+        self.past.close_task(self.trainable_parameters(), average=self.config.centre == "average")
 
     def penalty(self) -> float:
         """The value lambda/2 sum_k F_k (theta_k - c_k)^2."""
-        pull = self.pull()
-        theta = torch.cat([parameter.detach().flatten() for parameter in self.trained()])
-        return self.config.strength / 2 * float(pull.fisher @ (theta - pull.centre).square_())
+        terms = self.penalty_terms()
+        theta = torch.cat(
+            [parameter.detach().flatten() for parameter in self.trainable_parameters()]
+        )
+        return self.config.strength / 2 * float(terms.fisher @ (theta - terms.centre).square_())
 
     def penalty_gradients(self) -> list[Tensor]:
         """The penalty's gradient, lambda F (theta - c)."""
-        past = zip(self.trained(), self.past.fisher, self.past.centre, strict=True)
+        past = zip(self.trainable_parameters(), self.past.fisher, self.past.centre, strict=True)
         return [
             self.config.strength * fisher * (parameter.detach() - centre)
             for parameter, fisher, centre in past
@@ -234,41 +235,43 @@ class EWC(HeadLearner[EWCConfig]):
 
     def pull_to_centre(self) -> None:
         """The proximal step; where F is 0 nothing moves."""
-        way = zip(self.trained(), self.past.centre, self.pull().share, strict=True)
+        way = zip(
+            self.trainable_parameters(), self.past.centre, self.penalty_terms().share, strict=True
+        )
         for parameter, centre, share in way:
             parameter.detach().lerp_(centre, share)
 
-    def pull(self) -> Pull:
+    def penalty_terms(self) -> PenaltyTerms:
         """What follows from the finished tasks; they change at the end of a task only."""
-        if self._pull is None or self._pull.changes != self.past.changes:
-            rate = self.config.lr * self.config.strength
+        if self._terms is None or self._terms.changes != self.past.changes:
+            rate = self.optimiser.lr * self.config.strength
             fisher, centre = (
                 torch.cat([tensor.flatten() for tensor in tensors])
                 for tensors in (self.past.fisher, self.past.centre)
             )
-            self._pull = Pull(
+            self._terms = PenaltyTerms(
                 changes=self.past.changes,
                 fisher=fisher,
                 centre=centre,
                 share=[rate * f / (1 + rate * f) for f in self.past.fisher],
-                stiff=float((rate * fisher > 2).double().mean()),
+                unstable_share=float((rate * fisher > 2).double().mean()),
             )
-        return self._pull
+        return self._terms
 
-    def parts(self) -> dict[str, Part]:
+    def state_parts(self) -> dict[str, Stateful]:
         """Also the penalty and the task's running Fisher."""
-        return {**super().parts(), "past": self.past}
+        return {**super().state_parts(), "past": self.past}
 
-    def holdings(self) -> Holdings:
+    def memory_usage(self) -> MemoryUsage:
         """Two vectors of the past, the running Fisher of the present, and what steps need."""
-        held = super().holdings()
+        held = super().memory_usage()
         sizes = sum(f.numel() * f.element_size() for f in self.past.fisher)
-        # What ``pull`` keeps counts before the first step, too: a resumed run tells the same.
+        # What ``penalty_terms`` keeps counts before the first step, as it does after a resume.
         kinds = {"fisher": 2 * sizes, "centre": sizes, "derived": 3 * sizes}
-        return Holdings(held.examples, {**held.bytes, **kinds})
+        return MemoryUsage(held.examples, {**held.bytes, **kinds})
 
-    def _matching_parts(self, state: State) -> dict[str, State]:
-        found = super()._matching_parts(state)
+    def _validate_state(self, state: State) -> dict[str, State]:
+        found = super()._validate_state(state)
         for name, tensor in found["past"].tensors.items():
             _, part, parameter = name.split(".", 2)
             if tensor.shape != found[part].tensors[parameter].shape:

@@ -6,16 +6,17 @@ import torch
 from pydantic import Field, PositiveInt
 from torch import Tensor
 
+from deepccg.core import Batch, StepInfo
+from deepccg.learners.heads import HeadLearner, ReplayConfig
 from deepccg.learners.per_sample_gradients import per_example_gradients
 from deepccg.learners.state import Column
-from deepccg.memory.sampling import draw_uniform
-from deepccg.methods.er import ER, ERConfig
+from deepccg.memory import draw_uniform
 
 FIRST_SCORE = 0.1  # of an example there is nothing to compare with
 LEAST_SCORE = 1e-6  # opposite gradients: above 0, so that slots can always be drawn by score
 
 
-class GSSConfig(ERConfig):
+class GSSConfig(ReplayConfig):
     """Fields of GSS."""
 
     compared: PositiveInt = Field(
@@ -28,7 +29,7 @@ class GSSConfig(ERConfig):
     )
 
 
-class GSS(ER):
+class GSS(HeadLearner[GSSConfig]):
     """GSS-greedy: ER whose memory prefers examples with dissimilar loss gradients.
 
     After the step n stored examples are drawn, with gradients G_1, ..., G_n at the new parameters,
@@ -46,37 +47,42 @@ class GSS(ER):
     """
 
     Config = GSSConfig
-    config: GSSConfig
 
-    def remember(self, x: Tensor, y: Tensor, rows: Tensor) -> None:
+    def learn(self, batch: Batch) -> StepInfo:
+        """ER's step on batch and replay; then dissimilar examples are stored."""
+        x, y, task_idx = self.begin_step(batch)
+        replay = self.draw_replay()
+        loss = self.optimise(self.loss(x, y, task_idx, replay))
+        self.update_memory(x, y, task_idx)
+        return self.end_step(loss, len(replay))
+
+    def update_memory(self, x: Tensor, y: Tensor, task_idx: Tensor) -> None:
         """Store what there is room for; of the others, dissimilar ones may replace similar ones."""
         if self.memory.capacity == 0:
             return
         drawn = draw_uniform(self.memory.y, self.config.compared, self.generator)
-        products = self.gradient_products(x, y, rows, drawn)
+        products = self.gradient_products(x, y, task_idx, drawn)
         scores = self.scores_of(products, len(y))
         room = min(len(y), self.memory.capacity - self.memory.size)
-        self.memory.append(x[:room], y[:room], rows[:room], score=scores[:room])
+        self.memory.append(x[:room], y[:room], task_idx[:room], score=scores[:room])
         considered = scores < 1
         if self.config.batch_gate:
             considered = (self.batch_cosines(products, len(y)) < 0).all().expand(len(y))
         for i in considered[room:].nonzero().flatten().tolist():
             one = slice(room + i, room + i + 1)
             slot = self.slot_for(scores[one])
-            self.memory.write(slot, x[one], y[one], rows[one], score=scores[one])
+            self.memory.write(slot, x[one], y[one], task_idx[one], score=scores[one])
 
     def extra_columns(self, classes: int) -> dict[str, Column]:
         """The score it was stored with."""
         del classes
         return {"score": ((), self.dtype)}
 
-    def gradient_products(self, x: Tensor, y: Tensor, rows: Tensor, drawn: Tensor) -> Tensor:
+    def gradient_products(self, x: Tensor, y: Tensor, task_idx: Tensor, drawn: Tensor) -> Tensor:
         """Inner products ``[B + n, B + n]`` of the gradients of the batch and of ``drawn``."""
-        inputs = torch.cat([x, self.memory.x[drawn]]) if len(drawn) else x
-        labels = torch.cat([y, self.memory.y[drawn]])
-        gradients, _ = per_example_gradients(
-            self.modules(), inputs, labels, self.masks(rows, drawn)
-        )
+        inputs, labels = self.replay_inputs(x, drawn), self.replay_labels(y, drawn)
+        masks = self.masks(task_idx, drawn)
+        gradients, _ = per_example_gradients(self.trainable_modules(), inputs, labels, masks)
         products = torch.zeros(len(labels), len(labels), dtype=self.dtype, device=self.device)
         for gradient in gradients:
             flat = _in_memory_order(gradient).flatten(1)

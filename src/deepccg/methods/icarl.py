@@ -9,20 +9,20 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
-from deepccg.core import Batch, Holdings, State, StateMismatch, StepInfo, Task
+from deepccg.core import Batch, MemoryUsage, State, StateMismatch, StepInfo, Task
 from deepccg.gaussian import Candidates, class_posterior, squared_distances
-from deepccg.learners.classes import OPEN_TASK, Mask
-from deepccg.learners.losses import Reduction, reduce_replay
-from deepccg.learners.selection import Selection, SelectionConfig, embedded_now
-from deepccg.learners.state import Part
+from deepccg.learners.class_table import OPEN_TASK, Mask
+from deepccg.learners.heads import HeadLearner, ReplayConfig
+from deepccg.learners.memory_selection import Selection, SelectionConfig, embed_candidates
+from deepccg.learners.optimiser import Reduction, reduce_replay
+from deepccg.learners.state import Stateful
 from deepccg.learners.teacher import Snapshot
 from deepccg.memory import herding
-from deepccg.methods.er import ER, ERConfig
 
 _COLUMNS = "classes of all tasks so far (task), classes seen, or all outputs"
 
 
-class ICaRLConfig(ERConfig):
+class ICaRLConfig(ReplayConfig):
     """Fields of iCaRL. A sigmoid has no normaliser: a mask says which columns enter the loss."""
 
     train_mask: Mask = Field(
@@ -39,7 +39,7 @@ class ICaRLConfig(ERConfig):
     )
 
 
-class Herd(Selection):
+class HerdingSelection(Selection):
     """Keeps, of each class, the exemplars that herding picks for the mean of its candidates."""
 
     def select(self, candidates: Candidates) -> Tensor:
@@ -47,7 +47,7 @@ class Herd(Selection):
         return herding(candidates)
 
 
-class ICaRL(ER):
+class ICaRL(HeadLearner[ICaRLConfig]):
     """iCaRL, online and with task-aware prediction.
 
     With q the network at the end of the previous task, and old = the classes of earlier tasks that
@@ -66,20 +66,23 @@ class ICaRL(ER):
     """
 
     Config = ICaRLConfig
-    config: ICaRLConfig
 
-    def set_up(self, seed: int) -> None:
-        """The network of the past tasks, and the herd."""
-        super().set_up(seed)
+    def build_state(self, seed: int) -> None:
+        """The network of the past tasks, and the selection of exemplars."""
+        super().build_state(seed)
         self.past = Snapshot(self.network, self.head)
         rule = SelectionConfig(target="printed", quota=self.config.quota)
-        self.herd = Herd(rule, self.memory, self.outputs, self.generator)
+        self.selection = HerdingSelection(rule, self.memory, self.class_table, self.generator)
         self._means: tuple[Tensor, Tensor] | None = None  # derived; dropped when weights move
 
     def learn(self, batch: Batch) -> StepInfo:
-        """As ER: replay, one step, memory."""
+        """ER's step on batch and replay with its own loss; then each class is herded."""
+        x, y, task_idx = self.begin_step(batch)
         self._means = None
-        return super().learn(batch)
+        replay = self.draw_replay()
+        loss = self.optimise(self.loss(x, y, task_idx, replay))
+        self.update_memory(x, y, task_idx)
+        return self.end_step(loss, len(replay))
 
     def finish_task(self) -> None:
         """Keep the network as it is at the end of a task, and which classes it was taught."""
@@ -87,23 +90,22 @@ class ICaRL(ER):
 
     def taught_columns(self) -> Tensor:
         """Classes of all tasks so far, and those that came without a task, ``[C]``."""
-        every_task = torch.arange(OPEN_TASK, len(self.outputs.tasks) + 1)
-        return self.outputs.mask("task", every_task).any(dim=0)
+        every_task = torch.arange(OPEN_TASK, len(self.class_table.tasks) + 1)
+        return self.class_table.mask("task", every_task).any(dim=0)
 
     def old_columns(self) -> list[int]:
         """Classes that the network of the past teaches: those it knows outside this task."""
-        current = torch.tensor([self.outputs.current or OPEN_TASK])
-        own = self.outputs.mask("task", current)[0]
+        current = torch.tensor([self.class_table.current or OPEN_TASK])
+        own = self.class_table.mask("task", current)[0]
         return [column for column in self.past.columns if not own[column]]
 
-    def loss(self, x: Tensor, y: Tensor, rows: Tensor, replay: Tensor) -> Tensor:
+    def loss(self, x: Tensor, y: Tensor, task_idx: Tensor, replay: Tensor) -> Tensor:
         """Binary cross entropies of batch and replay in one forward."""
-        inputs = torch.cat([x, self.memory.x[replay]]) if len(replay) else x
-        labels = torch.cat([y, self.memory.y[replay]])
+        inputs, labels = self.replay_inputs(x, replay), self.replay_labels(y, replay)
         each = F.binary_cross_entropy_with_logits(
             self.logits(inputs), self.targets(inputs, labels), reduction="none"
         )
-        columns = self.masks(rows, replay)
+        columns = self.masks(task_idx, replay)
         terms = each.masked_fill(~columns, 0).sum(dim=1)
         if self.config.reduction_over_classes == "mean":
             terms = terms / columns.sum(dim=1)
@@ -111,27 +113,27 @@ class ICaRL(ER):
 
     def targets(self, x: Tensor, y: Tensor) -> Tensor:
         """What each sigmoid should say, ``[B, C]``: old classes as before, others their label."""
-        targets = F.one_hot(y, len(self.outputs)).to(self.dtype)
+        targets = F.one_hot(y, len(self.class_table)).to(self.dtype)
         old = self.old_columns()
         if old and self.past.teacher is not None:
             targets[:, old] = self.past.teacher.logits(x)[:, old].sigmoid()
         return targets
 
-    def masks(self, rows: Tensor, replay: Tensor) -> Tensor:
+    def masks(self, task_idx: Tensor, replay: Tensor) -> Tensor:
         """Columns that enter the loss of each example of batch and replay, ``[B + R, C]``."""
-        train = self._columns(self.config.train_mask).expand(len(rows), -1)
+        train = self._columns(self.config.train_mask).expand(len(task_idx), -1)
         again = self._columns(self.config.replay_mask).expand(len(replay), -1)
         return torch.cat([train, again]).to(self.device)
 
     def _columns(self, kind: Mask) -> Tensor:
         if kind == "task":
             return self.taught_columns()
-        return self.outputs.mask(kind, torch.tensor([OPEN_TASK]))[0]
+        return self.class_table.mask(kind, torch.tensor([OPEN_TASK]))[0]
 
-    def remember(self, x: Tensor, y: Tensor, rows: Tensor) -> None:
-        """Herd each class of the batch, and those whose share has shrunk."""
-        self.herd.reselect(
-            x, y, rows, lambda index: embedded_now(index, self.memory, x, self.features)
+    def update_memory(self, x: Tensor, y: Tensor, task_idx: Tensor) -> None:
+        """HerdingSelection each class of the batch, and those whose share has shrunk."""
+        self.selection.reselect(
+            x, y, task_idx, lambda index: embed_candidates(index, self.memory, x, self.features)
         )
 
     def features(self, x: Tensor) -> Tensor:
@@ -149,7 +151,7 @@ class ICaRL(ER):
             self._means = self._means_of(torch.arange(self.memory.size, device=self.device))
         return self._means
 
-    def frozen(self, mask: Tensor, task: Task | None) -> Callable[[Tensor], Tensor]:
+    def frozen_classifier(self, mask: Tensor, task: Task | None) -> Callable[[Tensor], Tensor]:
         """The mean exemplars of the allowed classes."""
         del task
         means, known = self._means_of(mask[self.memory.y].nonzero().flatten())
@@ -158,25 +160,25 @@ class ICaRL(ER):
     def _means_of(self, slots: Tensor) -> tuple[Tensor, Tensor]:
         none = torch.zeros(0, self.dim, dtype=self.dtype, device=self.device)
         features = self.features(self.memory.x[slots]) if len(slots) else none
-        found = class_posterior(features, self.memory.y[slots], len(self.outputs))
+        found = class_posterior(features, self.memory.y[slots], len(self.class_table))
         return F.normalize(found.mean, dim=1), found.count > 0
 
-    def holdings(self) -> Holdings:
+    def memory_usage(self) -> MemoryUsage:
         """The memory, and the previous task's network once there is one."""
-        held = super().holdings()
-        return Holdings(held.examples, {**held.bytes, "network copy": self.past.bytes})
+        held = super().memory_usage()
+        return MemoryUsage(held.examples, {**held.bytes, "network copy": self.past.bytes})
 
-    def parts(self) -> dict[str, Part]:
+    def state_parts(self) -> dict[str, Stateful]:
         """What ER saves, and the network of the past."""
-        return {**super().parts(), "past": self.past}
+        return {**super().state_parts(), "past": self.past}
 
     def load_state_dict(self, state: State) -> None:
         """See ``Learner``."""
         super().load_state_dict(state)
         self._means = None
 
-    def _matching_parts(self, state: State) -> dict[str, State]:
-        found = super()._matching_parts(state)
+    def _validate_state(self, state: State) -> dict[str, State]:
+        found = super()._validate_state(state)
         rows, classes = found["past"].meta.get("rows", 0), len(found["outputs"].meta["classes"])
         if rows > classes:
             raise StateMismatch(f"the state's copied head has {rows} rows for {classes} classes")

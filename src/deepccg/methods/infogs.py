@@ -4,12 +4,13 @@ import torch
 from pydantic import Field, NonNegativeFloat, PositiveFloat
 from torch import Tensor, nn
 
+from deepccg.core import Batch, StepInfo
 from deepccg.gaussian.linear_regression import LinearModel, fit_linear_model
+from deepccg.learners.heads import HeadLearner, ReplayConfig
 from deepccg.learners.state import Column
-from deepccg.methods.er import ER, ERConfig
 
 
-class InfoGSConfig(ERConfig):
+class InfoGSConfig(ReplayConfig):
     """Fields of InfoGS."""
 
     learnability: NonNegativeFloat = Field(
@@ -21,7 +22,7 @@ class InfoGSConfig(ERConfig):
     )
 
 
-class InfoGS(ER):
+class InfoGS(HeadLearner[InfoGSConfig]):
     """InfoGS: ER whose memory is chosen by a Bayesian linear model on the embeddings.
 
     The one-hot target of an example with embedding z is modelled as t = W^T z / sqrt(D) + noise
@@ -41,42 +42,35 @@ class InfoGS(ER):
     """
 
     Config = InfoGSConfig
-    config: InfoGSConfig
 
-    def set_up(self, seed: int) -> None:
-        """Nothing was replayed yet."""
-        super().set_up(seed)
-        self._replayed = torch.zeros(0, dtype=torch.int64)  # slots, in this step
+    def learn(self, batch: Batch) -> StepInfo:
+        """ER's step on batch and replay; then examples compete for the memory."""
+        x, y, task_idx = self.begin_step(batch)
+        replay = self.draw_replay()
+        loss = self.optimise(self.loss(x, y, task_idx, replay))
+        if self.memory.capacity > 0:
+            self.store(x, y, task_idx, self.refresh(x, replay))
+        return self.end_step(loss, len(replay))
 
-    def draw_replay(self) -> Tensor:
-        """As ER; the slots are noted, for their features."""
-        self._replayed = super().draw_replay()
-        return self._replayed
-
-    def remember(self, x: Tensor, y: Tensor, rows: Tensor) -> None:
-        """Refresh features, store what there is room for; the others compete, one by one."""
-        if self.memory.capacity == 0:
-            return
-        features = self.refresh(x)
+    def store(self, x: Tensor, y: Tensor, task_idx: Tensor, features: Tensor) -> None:
+        """Store what there is room for; the others compete, one by one."""
         room = min(len(y), self.memory.capacity - self.memory.size)
-        self.memory.append(x[:room], y[:room], rows[:room], feature=features[:room])
+        self.memory.append(x[:room], y[:room], task_idx[:room], feature=features[:room])
         if room == len(y):
             return
         owner = self.compete(features[room:], y[room:])
         slots = (owner >= self.memory.size).nonzero().flatten()
         new = owner[slots] - self.memory.size + room
-        self.memory.write(slots, x[new], y[new], rows[new], feature=features[new])
+        self.memory.write(slots, x[new], y[new], task_idx[new], feature=features[new])
 
     def extra_columns(self, classes: int) -> dict[str, Column]:
         """The embedding."""
         del classes
         return {"feature": ((self.dim,), self.dtype)}
 
-    def refresh(self, x: Tensor) -> Tensor:
-        """Embed the batch, ``[B, D]``, and in the same pass what was replayed."""
-        replayed = self._replayed
-        inputs = torch.cat([x, self.memory.x[replayed]]) if len(replayed) else x
-        features = self.embed(inputs)
+    def refresh(self, x: Tensor, replayed: Tensor) -> Tensor:
+        """Embed the batch, ``[B, D]``, and in the same pass the slots ``replayed``."""
+        features = self.embed(self.replay_inputs(x, replayed))
         if len(replayed):
             self.memory["feature"][replayed] = features[len(x) :]
         return features[: len(x)]
@@ -100,8 +94,8 @@ class InfoGS(ER):
     def model(self, features: Tensor, y: Tensor, known: int) -> LinearModel:
         """The linear model of all classes seen, fitted to the first ``known`` examples."""
         scaled = features.double() / self.dim**0.5
-        seen = (self.outputs.seen > 0).to(self.device)
-        targets = nn.functional.one_hot(y, len(self.outputs))[:, seen].double()
+        seen = (self.class_table.seen > 0).to(self.device)
+        targets = nn.functional.one_hot(y, len(self.class_table))[:, seen].double()
         fitted = torch.arange(len(y), device=self.device) < known
         return fit_linear_model(scaled, targets, fitted, self.config.noise, self.config.prior)
 

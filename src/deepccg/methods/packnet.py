@@ -6,14 +6,13 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Literal
 
 import torch
-from pydantic import Field, PositiveFloat
+from pydantic import Field
 from torch import Tensor, nn
 
 from deepccg.core import (
     Batch,
-    Config,
-    Holdings,
     InputError,
+    MemoryUsage,
     State,
     StateMismatch,
     StepInfo,
@@ -22,20 +21,25 @@ from deepccg.core import (
     make_generator,
 )
 from deepccg.learners.base import NetworkLearner
-from deepccg.learners.classes import OPEN_TASK
-from deepccg.learners.heads import TaskHeads
-from deepccg.learners.losses import Reduction, masked_cross_entropy, reduce
-from deepccg.learners.state import GeneratorPart, Part
-from deepccg.methods.packnet_filters import FREE, Packing, Score, filter_layers, only
+from deepccg.learners.class_table import OPEN_TASK
+from deepccg.learners.heads import TaskHeads, masked_cross_entropy
+from deepccg.learners.optimiser import OptimiserConfig, Reduction, reduce
+from deepccg.learners.state import Stateful, StatefulGenerator
+from deepccg.methods.packnet_filters import (
+    FREE,
+    FilterOwnership,
+    Score,
+    filter_layers,
+    filters_enabled,
+)
 from deepccg.networks import GrowingLinear
 
-NOT_MET = -1  # row of a task that never came
+NOT_MET = -1  # index of a task that never came
 
 
-class PackNetConfig(Config):
+class PackNetConfig(OptimiserConfig):
     """Fields of PackNet."""
 
-    lr: PositiveFloat = Field(0.1, description="step size")
     reduction: Reduction = Field("mean", description="over the examples of a step: mean or sum")
     train_mask: Literal["task"] = Field(
         "task", description="classes an incoming example is compared with: those of its task's head"
@@ -46,7 +50,7 @@ class PackNetConfig(Config):
     timing: Literal["half", "start", "end"] = Field(
         "half",
         description="when a task chooses its filters: after half of its batches (at its start if "
-        "their number is not told), at its start, or at its end",
+        "their number is unknown), at its start, or at its end",
     )
     score: Score = Field(
         "gamma",
@@ -61,7 +65,7 @@ class PackNet(NetworkLearner[PackNetConfig]):
     Every filter (output of a convolution or linear layer, with its norm's scale and shift) is free
     or owned by a task. Task t first trains the free filters, on top of all those owned; then, in
     each layer, it claims the ``max(1, round(share * free))`` best of them, and the others are drawn
-    anew and stay free; then it trains what it claimed. It is predicted with the filters owned by
+    again and stay free; then it trains what it claimed. It is predicted with the filters owned by
     tasks 1 ... t, all others 0 before and after their norm, and with a head of its own. Where a
     layer has no free filter left the task uses those of earlier tasks.
 
@@ -74,40 +78,40 @@ class PackNet(NetworkLearner[PackNetConfig]):
 
     Config = PackNetConfig
 
-    def set_up(self, seed: int) -> None:
+    def build_state(self, seed: int) -> None:
         """Which filters belong to which task, and a head for each."""
-        super().set_up(seed)
-        self.packing = Packing(filter_layers(self.network))
+        super().build_state(seed)
+        self.packing = FilterOwnership(filter_layers(self.network))
         head = GrowingLinear(self.dim).to(self.device, self.dtype)
         self.heads = TaskHeads(head, make_generator(seed, "head"))
 
     def learn(self, batch: Batch) -> StepInfo:
         """Choose filters if it is time, then one step on those that may move and the head."""
-        x, y, rows = self.receive(batch)
+        x, y, task_idx = self.begin_step(batch)
         if self.packing.moving == FREE and self.time_to_choose(batch.task):
             self.choose()
-        loss = self.loss(x, y, int(rows[0]))
+        loss = self.loss(x, y, int(task_idx[0]))
         gradients = self.gradients(loss)
         if self.config.score == "taylor" and self.packing.moving == FREE:
-            self.packing.weigh(self.trained(), gradients)
-        self.step(self.permitted(gradients), self.config.lr)
+            self.packing.add_importance(self.trainable_parameters(), gradients)
+        self.apply_gradients(self.permitted(gradients))
         self.packing.batches += 1
-        self.steps += 1
-        return StepInfo(float(loss.detach()), extra={"free_filters": self.packing.free_share()})
+        extra = {"free_filters": self.packing.free_share()}
+        return self.end_step(float(loss.detach()), extra=extra)
 
-    def receive(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-        """As ``NetworkLearner.receive``; the task gets its head."""
+    def begin_step(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        """As ``NetworkLearner.begin_step``; the task gets its head."""
         if batch.tasks is not None:
             raise InputError("PackNet learns one task after the other, not batches of several")
-        x, y, rows = super().receive(batch)
-        row = int(rows[0])
-        self.packing.enter(row)
-        allowed = self.outputs.mask("task", rows[:1])[0]
-        self.heads.grow(row, allowed.nonzero().flatten().tolist())
-        return x, y, rows
+        x, y, task_idx = super().begin_step(batch)
+        task = int(task_idx[0])
+        self.packing.start_task(task)
+        allowed = self.class_table.mask("task", task_idx[:1])[0]
+        self.heads.grow(task, allowed.nonzero().flatten().tolist())
+        return x, y, task_idx
 
     def finish_task(self) -> None:
-        """A task that has not chosen yet does so now; then its filters stand for ever."""
+        """A task that has not chosen yet does so now; then its filters are fixed."""
         if self.packing.moving == FREE:
             self.choose()
 
@@ -124,57 +128,58 @@ class PackNet(NetworkLearner[PackNetConfig]):
 
     def permitted(self, gradients: Sequence[Tensor]) -> list[Tensor]:
         """The gradients, 0 for every entry of a filter that must not move."""
-        moves = self.packing.moves()
+        trainable = self.packing.trainable()
         kept: list[Tensor] = []
-        for parameter, gradient in zip(self.trained(), gradients, strict=True):
-            filters = moves.get(id(parameter))
+        for parameter, gradient in zip(self.trainable_parameters(), gradients, strict=True):
+            filters = trainable.get(id(parameter))
             if filters is not None:
                 gradient = gradient.masked_fill(~filters.view(-1, *[1] * (gradient.ndim - 1)), 0.0)
             kept.append(gradient)
         return kept
 
-    def loss(self, x: Tensor, y: Tensor, row: int) -> Tensor:
+    def loss(self, x: Tensor, y: Tensor, task: int) -> Tensor:
         """Cross entropy of a task's head on its filters."""
         self.network.train()
-        with self.switched(row):
+        with self.filters_of(task):
             z = self.network(x)
-        columns = torch.tensor(self.heads.columns(row), device=self.device)
+        columns = torch.tensor(self.heads.columns(task), device=self.device)
         target = (columns == y[:, None]).int().argmax(dim=1)
-        logits = self.heads.logits(z, row)
+        logits = self.heads.logits(z, task)
         terms = masked_cross_entropy(logits, target, torch.ones_like(logits, dtype=torch.bool))
         return reduce(terms, self.config.reduction)
 
-    def switched(self, row: int) -> AbstractContextManager[None]:
-        """Within it the network is the task's."""
-        return only(self.packing.layers, self.packing.on(row))
+    def filters_of(self, task: int) -> AbstractContextManager[None]:
+        """A context in which the network is the task's."""
+        return filters_enabled(self.packing.layers, self.packing.active(task))
 
     @torch.no_grad()
     def predict_logits_each(self, x: Tensor, tasks: Sequence[Task | None]) -> list[Tensor]:
         """Each task through its own filters and head; a task never learned gives uniform scores."""
-        rows = [self._row_of(task) for task in tasks]
-        x = self.checked(x, "x")
-        scores = {row: self.task_scores(x, row) for row in set(rows) if row in self.packing.tasks}
+        indices = [self._task_index(task) for task in tasks]
+        x = self.validate_inputs(x, "x")
+        known = set(indices) & set(self.packing.tasks)
+        scores = {index: self.task_scores(x, index) for index in known}
         return [
-            self._logits_under(task, scores.get(row), len(x))
-            for task, row in zip(tasks, rows, strict=True)
+            self.logits_under(task, scores.get(index), len(x))
+            for task, index in zip(tasks, indices, strict=True)
         ]
 
-    def task_scores(self, x: Tensor, row: int) -> Tensor:
+    def task_scores(self, x: Tensor, task: int) -> Tensor:
         """Logits of a task's head without gradient, ``[B, C]``; -inf for what it does not know."""
-        with self.switched(row):
+        with self.filters_of(task):
             z = self.embed(x)
-        return _spread(self.heads.logits(z, row), self.heads.columns(row), len(self.outputs))
+        return _spread(self.heads.logits(z, task), self.heads.columns(task), len(self.class_table))
 
     def representation(self, x: Tensor, task: Task | None = None) -> Tensor:
         """Embeddings by the task's own filters; by all of them for a task never learned."""
-        row = self._row_of(task)
-        with self.switched(row) if row in self.packing.tasks else nullcontext():
+        index = self._task_index(task)
+        with self.filters_of(index) if index in self.packing.tasks else nullcontext():
             return super().representation(x, task)
 
-    def frozen(self, mask: Tensor, task: Task | None) -> Callable[[Tensor], Tensor]:
+    def frozen_classifier(self, mask: Tensor, task: Task | None) -> Callable[[Tensor], Tensor]:
         """The task's own head."""
-        row = self._row_of(task)
-        columns, (weight, bias) = self.heads.columns(row), self.heads.rows_of(row)
+        index = self._task_index(task)
+        columns, (weight, bias) = self.heads.columns(index), self.heads.rows_of(index)
 
         def logits(z: Tensor) -> Tensor:
             own = nn.functional.linear(z, weight, bias)
@@ -182,39 +187,39 @@ class PackNet(NetworkLearner[PackNetConfig]):
 
         return logits
 
-    def _row_of(self, task: Task | None) -> int:
+    def _task_index(self, task: Task | None) -> int:
         if task is None and OPEN_TASK not in self.packing.tasks:
             raise TaskRequired("PackNet has a network for each task: say which one to predict with")
-        known = {task_id: row for row, (task_id, _) in enumerate(self.outputs.tasks, start=1)}
+        known = {task_id: i for i, (task_id, _) in enumerate(self.class_table.tasks, start=1)}
         return OPEN_TASK if task is None else known.get(task.id, NOT_MET)
 
     def scores(self, x: Tensor) -> Tensor:
         """Those of the open task."""
         return self.task_scores(x, OPEN_TASK)
 
-    def modules(self) -> list[nn.Module]:
+    def trainable_modules(self) -> list[nn.Module]:
         """Network and heads."""
         return [self.network, self.heads.head]
 
-    def parts(self) -> dict[str, Part]:
+    def state_parts(self) -> dict[str, Stateful]:
         """Also the heads, the generator that draws them, and the owners of the filters."""
         return {
-            **super().parts(),
+            **super().state_parts(),
             "heads": self.heads,
-            "head_generator": GeneratorPart(self.heads.generator),
+            "head_generator": StatefulGenerator(self.heads.generator),
             "packing": self.packing,
         }
 
-    def holdings(self) -> Holdings:
+    def memory_usage(self) -> MemoryUsage:
         """The heads of all tasks and the owners of the filters."""
-        held = super().holdings()
+        held = super().memory_usage()
         owners = sum(owner.numel() * owner.element_size() for owner in self.packing.owners)
-        return Holdings(
+        return MemoryUsage(
             held.examples, {**held.bytes, "heads": self.heads.bytes, "filter owners": owners}
         )
 
-    def _matching_parts(self, state: State) -> dict[str, State]:
-        found = super()._matching_parts(state)
+    def _validate_state(self, state: State) -> dict[str, State]:
+        found = super()._validate_state(state)
         outputs, heads = found["outputs"].meta, found["heads"].meta["rows"]
         tasks = {*found["packing"].meta["tasks"], *(task for task, _ in heads)}
         columns = {column for _, column in heads}

@@ -96,14 +96,14 @@ def filter_layers(network: nn.Module) -> list[FilterLayer]:
 
 
 @contextmanager
-def only(layers: Sequence[FilterLayer], on: Sequence[Tensor]) -> Iterator[None]:
-    """Within it, the output of every filter but those ``on`` ([width] each) is 0.
+def filters_enabled(layers: Sequence[FilterLayer], active: Sequence[Tensor]) -> Iterator[None]:
+    """A context in which the output of every filter but the ``active [width]`` ones is 0.
 
     Before the norm, for norms that couple filters; and again behind it, where a filter that is off
     would else give its shift. Outside it the network is as it was.
     """
     with ExitStack() as hooks:
-        for layer, filters in zip(layers, on, strict=True):
+        for layer, filters in zip(layers, active, strict=True):
             for module in (layer.layer, layer.norm):
                 if module is not None and not bool(filters.all()):
                     switch = _Switch(~filters, last=isinstance(module, nn.Linear | nn.LayerNorm))
@@ -129,10 +129,10 @@ def _tracks(module: nn.Module) -> bool:
 Score = Literal["gamma", "taylor", "l1"]
 
 FREE = 0  # owner of the filters that no task has claimed
-NOBODY = -1
+UNOWNED = -1
 
 
-class Packing:
+class FilterOwnership:
     """The owner of every filter. Tasks are numbered 1, 2, ... in the order they begin.
 
     Args:
@@ -144,29 +144,31 @@ class Packing:
         like = [layer.layer.weight.detach() for layer in layers]
         self.owners = [w.new_zeros(len(w), dtype=torch.int32) for w in like]
         self.importance = [w.new_zeros(len(w)) for w in like]  # of the free filters, this task
-        self.tasks: list[int] = []  # each task's row in the learner's table
+        self.tasks: list[int] = []  # each task's index in the learner's table
         self.present = 0  # number of the present task
-        self.moving = NOBODY  # whose filters are trained: FREE, those of ``present``, or nobody's
+        self.moving = (
+            UNOWNED  # whose filters are trained: FREE, those of ``present``, or UNOWNED: none
+        )
         self.batches = 0  # learned of the present task
 
-    def enter(self, row: int) -> None:
-        """A batch of this task comes: if the task is new, its filters are still to be found."""
-        new = row not in self.tasks
+    def start_task(self, task: int) -> None:
+        """Note a batch of this task: if the task is new, its filters are still to be chosen."""
+        new = task not in self.tasks
         if new:
-            self.tasks.append(row)
-        number = self.tasks.index(row) + 1
+            self.tasks.append(task)
+        number = self.tasks.index(task) + 1
         if number != self.present:
             self.present, self.batches = number, 0
-            self.moving = FREE if new else NOBODY
+            self.moving = FREE if new else UNOWNED
 
-    def on(self, row: int) -> list[Tensor]:
+    def active(self, task: int) -> list[Tensor]:
         """Filters a task computes with: its own and those before; all while it still chooses."""
-        number = self.tasks.index(row) + 1
+        number = self.tasks.index(task) + 1
         if number == self.present and self.moving == FREE:
             return [torch.ones_like(owner, dtype=torch.bool) for owner in self.owners]
         return [(owner != FREE) & (owner <= number) for owner in self.owners]
 
-    def moves(self) -> dict[int, Tensor]:
+    def trainable(self) -> dict[int, Tensor]:
         """For every parameter, by its ``id``, the filters whose entries may change."""
         return {
             id(parameter): owner == self.moving
@@ -186,7 +188,7 @@ class Packing:
                 scores.append(layer.layer.weight.detach().abs().flatten(1).sum(dim=1))
         return scores
 
-    def weigh(self, parameters: Sequence[Tensor], gradients: Sequence[Tensor]) -> None:
+    def add_importance(self, parameters: Sequence[Tensor], gradients: Sequence[Tensor]) -> None:
         """Add |gradient * weight|, summed over each filter's weights, to its importance.
 
         The absolute value comes first: behind a norm the size of a filter does not matter, so that
@@ -205,7 +207,7 @@ class Packing:
         return float((torch.cat(self.owners) == FREE).double().mean())
 
     def claim(self, scores: Sequence[Tensor], share: float, generator: torch.Generator) -> None:
-        """Give the best free filters of each layer to the present task; draw the rest anew.
+        """Give the best free filters of each layer to the present task; draw the rest again.
 
         Of equal scores the first counts as better. Filters that never moved stay as they are.
         """
@@ -245,7 +247,7 @@ class Packing:
         owners = [t for name, t in state.tensors.items() if name.startswith("owner.")]
         known = all(bool(((owner >= 0) & (owner <= tasks)).all()) for owner in owners)
         moving = int(state.meta["moving"])
-        if not known or not 0 <= present <= tasks or moving not in (NOBODY, FREE, present):
+        if not known or not 0 <= present <= tasks or moving not in (UNOWNED, FREE, present):
             raise StateMismatch("the state's filters belong to tasks it does not know")
         int(state.meta["batches"])
 
@@ -253,7 +255,7 @@ class Packing:
         """Copy the state's values in."""
         for name, tensor in self._tensors().items():
             tensor.copy_(state.tensors[name])
-        self.tasks = [int(row) for row in state.meta["tasks"]]
+        self.tasks = [int(task) for task in state.meta["tasks"]]
         self.present, self.moving = int(state.meta["present"]), int(state.meta["moving"])
         self.batches = int(state.meta["batches"])
 

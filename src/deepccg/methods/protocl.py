@@ -1,24 +1,38 @@
 """ProtoCL: Gaussian prototypes with a proper prior and class counts, derived from a coreset."""
 
+from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 import torch
 from pydantic import Field, FiniteFloat, PositiveFloat
 from torch import Tensor, nn
 
+from deepccg.core import Batch, State, StepInfo, Task
 from deepccg.gaussian import (
     Prototypes,
     log_class_predictive,
+    log_conditional_marginal_likelihood,
     log_prototype_predictive,
     update_prototypes,
 )
-from deepccg.learners.classes import Mask
-from deepccg.learners.conditioned import ConditionedConfig, ConditionedLearner
-from deepccg.learners.selection import Embedded, Selection, SelectionConfig
-from deepccg.learners.state import ModulePart, Part
+from deepccg.learners.base import NetworkLearner
+from deepccg.learners.class_table import Mask
+from deepccg.learners.context import (
+    Context,
+    ContextConfig,
+    Replay,
+    context_slots,
+    embed_step,
+    embed_stored,
+    sample_replay,
+    shaped,
+)
+from deepccg.learners.memory_selection import Selection, SelectionConfig, StepEmbeddings
+from deepccg.learners.optimiser import reduce_replay
+from deepccg.learners.state import Stateful, StatefulModule
 
 
-class ProtoCLConfig(ConditionedConfig):
+class ProtoCLConfig(ContextConfig):
     """Fields of ProtoCL; what was reconstructed: docs/papers.md."""
 
     replay_mask: Mask = Field(
@@ -45,23 +59,19 @@ class ProtoCLConfig(ConditionedConfig):
     )
 
 
-class Noise(nn.Module):
-    """The log variance of an embedding around its prototype, ``[D]``."""
-
-    def __init__(self, dim: int, start: float) -> None:
-        super().__init__()
-        self.log = nn.Parameter(torch.full((dim,), start).log())
-
-
-class Belief(NamedTuple):
+class PrototypeClassifier(NamedTuple):
     """Where the classes lie, how far examples stray, how common each class is (log, ``[C]``)."""
 
     prototypes: Prototypes
     noise: Tensor
     log_share: Tensor
 
+    def class_scores(self, z: Tensor) -> Tensor:
+        """Log p(y = c) + log p(z | c), ``[B, C]``; without stored examples, from the prior."""
+        return self.log_share + log_prototype_predictive(z, self.prototypes, self.noise)
 
-class ProtoCL(ConditionedLearner[ProtoCLConfig, Belief]):
+
+class ProtoCL(NetworkLearner[ProtoCLConfig]):
     r"""ProtoCL: a Bayesian generative classifier on embeddings that a coreset keeps up to date.
 
     Class shares are Dirichlet, prototypes mu_c ~ N(m, v I), embeddings z | y ~ N(mu_y, diag s).
@@ -79,46 +89,109 @@ class ProtoCL(ConditionedLearner[ProtoCLConfig, Belief]):
 
     Config = ProtoCLConfig
 
-    def set_up(self, seed: int) -> None:
+    def build_state(self, seed: int) -> None:
         """The noise of the embedding, and the coreset's selection."""
-        super().set_up(seed)
-        self.noise = Noise(self.dim, self.config.initial_noise).to(self.device, self.dtype)
+        super().build_state(seed)
+        self.noise = _LogNoise(self.dim, self.config.initial_noise).to(self.device, self.dtype)
         coreset = SelectionConfig(selector=self.config.selector, quota=self.config.quota)
-        self.selection = Selection(coreset, self.memory, self.outputs, self.generator)
+        self.selection = Selection(coreset, self.memory, self.class_table, self.generator)
+        self._classifier: PrototypeClassifier | None = None  # derived; dropped by every step
 
-    def condition(self, z: Tensor, y: Tensor, scored: Tensor) -> Belief:
-        """Prototypes given the stored examples, shares given all examples but those scored."""
-        noise = self.noise.log.exp()
-        shape = (len(self.outputs), self.dim)
+    def learn(self, batch: Batch) -> StepInfo:
+        """Condition on memory, step embedding and noise, offer the batch to the coreset."""
+        x, y, task_idx = self.begin_step(batch)
+        self._classifier = None
+        replay, returned = self.sample_replay()
+        mask = self.class_masks(task_idx, replay)  # [B + R, C]
+        slots = self.context_slots(mask, replay)
+        z, z_context = embed_step(self, x, replay, slots)
+        context, labels = Context(slots, z_context), self.replay_labels(y, replay)
+        classifier = self.condition(context, scored=labels)
+        scores = classifier.class_scores(z).masked_fill(~mask, -torch.inf)
+        log_prob, valid = log_conditional_marginal_likelihood(scores, labels)
+        loss = 0.0
+        if len(log_prob):
+            known = int(valid[: len(y)].sum())
+            loss = self.optimise(-reduce_replay(log_prob, known, self.config.reduction))
+        self.update_memory(x, y, task_idx, context.with_step(replay, z))
+        noise = float(classifier.noise.detach().mean())
+        extra = {"terms": len(log_prob), "returned": returned, "noise": noise}
+        return self.end_step(loss, len(replay), extra)
+
+    def sample_replay(self) -> Replay:
+        """Slots of R."""
+        return sample_replay(self.memory, self.config, self.generator)
+
+    def class_masks(self, task_idx: Tensor, replay: Tensor) -> Tensor:
+        """Classes each example of batch and replay is compared with, ``[B + R, C]``."""
+        train, again = self.config.train_mask, self.config.replay_mask
+        replayed = self.memory.task.index_select(0, replay)
+        return self.class_table.replay_mask(train, task_idx, again, replayed).to(self.device)
+
+    def context_slots(self, mask: Tensor, replay: Tensor) -> Tensor:
+        r"""Slots of M \ R: those of the classes compared."""
+        return context_slots(self.memory, mask, replay, over_quota=[])
+
+    def condition(self, context: Context, scored: Tensor) -> PrototypeClassifier:
+        """Prototypes given the stored examples, shares given all examples but those scored.
+
+        Args:
+            context: The stored examples.
+            scored: Class columns of the examples this step scores; empty for a prediction.
+        """
+        noise, y = self.noise.log.exp(), self.memory.y.index_select(0, context.slots)
+        shape = (len(self.class_table), self.dim)
         prior = Prototypes(
-            z.new_full(shape, self.config.prior_mean), z.new_full(shape, self.config.prior_variance)
+            context.z.new_full(shape, self.config.prior_mean),
+            context.z.new_full(shape, self.config.prior_variance),
         )
-        before = self.outputs.seen.to(scored.device) - torch.bincount(scored, minlength=shape[0])
-        log_share = log_class_predictive(before.to(z.dtype), self.config.prior_count)
-        return Belief(update_prototypes(prior, z, y, noise), noise, log_share)
+        counts = torch.bincount(scored, minlength=shape[0])
+        before = self.class_table.seen.to(scored.device) - counts
+        log_share = log_class_predictive(before.to(context.z.dtype), self.config.prior_count)
+        return PrototypeClassifier(update_prototypes(prior, context.z, y, noise), noise, log_share)
 
-    def score(self, z: Tensor, belief: Belief) -> Tensor:
-        """Log p(y = c) + log p(z | c), ``[B, C]``; without stored examples, from the prior."""
-        return belief.log_share + log_prototype_predictive(z, belief.prototypes, belief.noise)
+    @torch.no_grad()
+    def update_memory(self, x: Tensor, y: Tensor, task_idx: Tensor, z: StepEmbeddings) -> None:
+        """Offer the batch to the coreset, which gets embeddings and uses none."""
+        self.selection.reselect(x, y, task_idx, lambda i: z.at(i.position, self.memory.size))
 
-    def masked_under(self, belief: Belief, scores: Tensor, mask: Tensor) -> Tensor:
-        """The allowed classes' scores."""
-        del belief
-        return scores.masked_fill(~mask, -torch.inf)
+    def scores(self, x: Tensor) -> Tensor:
+        """Log p(y = c) + log p(z | c), ``[B, C]``."""
+        return self.current_classifier().class_scores(shaped(self, self.embed(x)))
 
-    def remember(self, x: Tensor, y: Tensor, rows: Tensor, z: Embedded, belief: Belief) -> None:
-        """Offer the batch to the coreset, which asks for embeddings and looks at none."""
-        del belief
-        self.selection.reselect(x, y, rows, lambda index: z.at(index.position, self.memory.size))
+    @torch.no_grad()
+    def current_classifier(self) -> PrototypeClassifier:
+        """The classifier given all of memory under the present network."""
+        if self._classifier is None:
+            self._classifier = self._given(torch.arange(self.memory.size, device=self.device))
+        return self._classifier
 
-    def tell(self, belief: Belief) -> dict[str, float]:
-        """The mean variance around a prototype."""
-        return {"noise": float(belief.noise.detach().mean())}
+    def frozen_classifier(self, mask: Tensor, task: Task | None) -> Callable[[Tensor], Tensor]:
+        """See ``NetworkLearner``; only the allowed classes are embedded for it."""
+        del task
+        classifier = self._given(mask[self.memory.y].nonzero().flatten())
+        return lambda z: classifier.class_scores(shaped(self, z)).masked_fill(~mask, -torch.inf)
 
-    def modules(self) -> list[nn.Module]:
+    def _given(self, slots: Tensor) -> PrototypeClassifier:
+        return self.condition(Context(slots, embed_stored(self, slots)), scored=slots[:0])
+
+    def trainable_modules(self) -> list[nn.Module]:
         """The network, and the noise where it is learned."""
         return [self.network, self.noise] if self.config.noise == "learned" else [self.network]
 
-    def parts(self) -> dict[str, Part]:
+    def state_parts(self) -> dict[str, Stateful]:
         """No head: the classifier is derived from network, noise, counts and memory."""
-        return {**super().parts(), "noise": ModulePart("noise", self.noise)}
+        return {**super().state_parts(), "noise": StatefulModule("noise", self.noise)}
+
+    def load_state_dict(self, state: State) -> None:
+        """See ``Learner``."""
+        super().load_state_dict(state)
+        self._classifier = None
+
+
+class _LogNoise(nn.Module):
+    """The log variance of an embedding around its prototype, ``[D]``."""
+
+    def __init__(self, dim: int, start: float) -> None:
+        super().__init__()
+        self.log = nn.Parameter(torch.full((dim,), start).log())

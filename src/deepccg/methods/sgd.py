@@ -1,17 +1,16 @@
-"""Plain SGD on the incoming batch: the floor every method must beat."""
+"""Plain SGD on the incoming batch: the floor every method must beat, and offline the reference."""
 
-from pydantic import Field, PositiveFloat
+from pydantic import Field
 
-from deepccg.core import Batch, Config, StepInfo
-from deepccg.learners.classes import Mask
-from deepccg.learners.heads import HeadLearner
-from deepccg.learners.losses import Reduction, masked_cross_entropy, reduce
+from deepccg.core import Batch, StepInfo
+from deepccg.learners.class_table import Mask
+from deepccg.learners.heads import HeadLearner, masked_cross_entropy
+from deepccg.learners.optimiser import OptimiserConfig, Reduction, reduce
 
 
-class SGDConfig(Config):
+class SGDConfig(OptimiserConfig):
     """Fields of SGD."""
 
-    lr: PositiveFloat = Field(0.1, description="step size")
     reduction: Reduction = Field("mean", description="over the examples of a step: mean or sum")
     train_mask: Mask = Field(
         "task", description="classes an incoming example is compared with: task, seen or all"
@@ -30,15 +29,10 @@ class SGD(HeadLearner[SGDConfig]):
 
     def learn(self, batch: Batch) -> StepInfo:
         """One step on the batch."""
-        x, y, rows = self.receive(batch)
-        mask = self.outputs.mask(self.config.train_mask, rows).to(self.device)
-        terms = masked_cross_entropy(self.logits(x), y, mask)
-        loss = self.descend(reduce(terms, self.config.reduction), self.config.lr)
-        self.steps += 1
-        return StepInfo(loss=loss)
+        return sgd_step(self, batch)
 
 
-class MultiTask(SGD):
+class MultiTask(HeadLearner[SGDConfig]):
     """Multi-Task: SGD on the pooled, shuffled data of all tasks. Offline; not an online method.
 
     The learner is SGD; what makes it Multi-Task is the joint stream that its presets choose
@@ -47,3 +41,17 @@ class MultiTask(SGD):
 
     Reference: the row "Multi-Task" of Lee & Storkey, AISTATS 2024, Table 1.
     """
+
+    Config = SGDConfig
+
+    def learn(self, batch: Batch) -> StepInfo:
+        """One step on the batch."""
+        return sgd_step(self, batch)
+
+
+def sgd_step(learner: HeadLearner[SGDConfig], batch: Batch) -> StepInfo:
+    """One step on the masked cross entropy of a batch."""
+    x, y, task_idx = learner.begin_step(batch)
+    mask = learner.class_table.mask(learner.config.train_mask, task_idx).to(learner.device)
+    terms = masked_cross_entropy(learner.logits(x), y, mask)
+    return learner.end_step(learner.optimise(reduce(terms, learner.config.reduction)))

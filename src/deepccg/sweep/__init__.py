@@ -2,16 +2,6 @@
 
 from deepccg.sweep.grid import Grid, load_grid, shard_of
 from deepccg.sweep.job import Job, Outcome, SweepStopped
-from deepccg.sweep.scheduler import processors, run_jobs, sweep
+from deepccg.sweep.scheduler import run_jobs, sweep
 
-__all__ = [
-    "Grid",
-    "Job",
-    "Outcome",
-    "SweepStopped",
-    "load_grid",
-    "processors",
-    "run_jobs",
-    "shard_of",
-    "sweep",
-]
+__all__ = ["Grid", "Job", "Outcome", "SweepStopped", "load_grid", "run_jobs", "shard_of", "sweep"]

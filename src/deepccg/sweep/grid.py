@@ -1,4 +1,4 @@
-"""Grids: the runs of every combination of settings."""
+"""Grids: the jobs of every combination of settings, and how to split them between machines."""
 
 import hashlib
 import itertools
@@ -16,24 +16,9 @@ from deepccg.experiment import parse_seeds, resolve, validated
 from deepccg.records import flatten, read_toml
 from deepccg.sweep.job import Job
 
+MAX_RUNS = 100_000
 
-def shard_of(jobs: Sequence[Job], part: str) -> list[Job]:
-    """Part ``I/N`` of the jobs, the first being ``1/N``; the parts differ in size by at most one.
-
-    Who gets which job depends on the jobs' names alone. They are shuffled by a hash: dealt out in
-    order, one part might get all runs of the slowest method.
-    """
-    found = re.fullmatch(r"([0-9]{1,6})/([0-9]{1,6})", part)
-    if found is None or not 1 <= int(found[1]) <= int(found[2]):
-        raise InputError(f"--shard {part}: write for example 2/10, for the second of ten parts")
-    shuffled = sorted(jobs, key=lambda job: hashlib.blake2b(job.name.encode()).digest())
-    own = {job.name for job in shuffled[int(found[1]) - 1 :: int(found[2])]}
-    return [job for job in jobs if job.name in own]
-
-
-MOST_RUNS = 100_000
-
-# The field that each axis sets; an axis without values leaves it to the preset.
+# The field that each axis sets; without values the preset decides.
 _AXES = {
     "datasets": "dataset",
     "streams": "stream.kind",
@@ -52,7 +37,7 @@ _AXIS_OF = {
 
 
 class Grid(Config):
-    """Every combination of the values given; one run for each.
+    """Every combination of the given values; one run for each.
 
     >>> grid = Grid(methods=["er", "sgd"], seeds="0-2", fields={"method.lr": [0.1, 0.03]})
     >>> len(grid.jobs())
@@ -62,7 +47,7 @@ class Grid(Config):
     methods: tuple[str, ...] = Field((), description="names from `deepccg methods`")
     datasets: tuple[str, ...] = Field((), description="names from `deepccg data`, or folders")
     streams: tuple[str, ...] = Field((), description="disjoint, shifting-window, joint")
-    scenarios: tuple[str, ...] = Field((), description="task, class: whose presets are taken")
+    scenarios: tuple[str, ...] = Field((), description="task, class: which presets apply")
     presets: tuple[str, ...] = Field((), description="default, paper, as-printed, or files")
     memory: tuple[int, ...] = Field((), description="stored examples in total")
     memory_per_class: tuple[int, ...] = Field((), description="the same, per class")
@@ -71,20 +56,20 @@ class Grid(Config):
         default_factory=dict, description="further axes: any field, and the values it takes"
     )
     settings: dict[str, Any] = Field(
-        default_factory=dict, description="fields that have one value in all runs"
+        default_factory=dict, description="fields with one value in all runs"
     )
     grid: tuple["Grid", ...] = Field(
-        (), description="parts whose runs are put together; what a part leaves open is as above"
+        (), description="sub-grids whose runs are united; a sub-grid inherits what it does not set"
     )
 
     @field_validator("methods", "datasets", "streams", "scenarios", "presets", mode="before")
     @classmethod
-    def _one_or_several(cls, value: object) -> object:
+    def _names(cls, value: object) -> object:
         return (value,) if isinstance(value, str) else value
 
     @field_validator("memory", "memory_per_class", mode="before")
     @classmethod
-    def _one_number_or_several(cls, value: object) -> object:
+    def _numbers(cls, value: object) -> object:
         return (value,) if isinstance(value, int) else value
 
     @field_validator("seeds", mode="before")
@@ -94,16 +79,16 @@ class Grid(Config):
             return parse_seeds(value, "seeds")
         return (value,) if isinstance(value, int) else value
 
-    @field_validator("fields", "settings", mode="after")
+    @field_validator("fields", "settings")
     @classmethod
-    def _flat(cls, value: dict[str, Any]) -> dict[str, Any]:
+    def _flatten(cls, value: dict[str, Any]) -> dict[str, Any]:
         flat = flatten(value)
         for field in flat:
             if field in _AXIS_OF:
-                raise ValueError(f"{field} has an axis of its own: write {_AXIS_OF[field]} = [...]")
+                raise ValueError(f"{field} has its own axis: write {_AXIS_OF[field]} = [...]")
         return flat
 
-    @field_validator("fields", mode="after")
+    @field_validator("fields")
     @classmethod
     def _values(cls, value: dict[str, Any]) -> dict[str, Any]:
         for field, values in value.items():
@@ -112,50 +97,50 @@ class Grid(Config):
         return value
 
     def jobs(self) -> list[Job]:
-        """The runs, each once: all of the first seed, then all of the second, and so on.
+        """Return the runs, each once: all of the first seed, then all of the second, and so on.
 
-        A sweep that is cut short then has paired seeds of everything, and not all of one thing.
+        A sweep that is cut short then has paired seeds of everything, not all seeds of one thing.
         """
-        found: dict[str, Job] = {}
+        jobs: dict[str, Job] = {}
         parts = self.parts()
         runs = sum(part.size for part in parts)
-        if runs > MOST_RUNS:
-            raise InputError(f"the grid has {runs:,} runs; at most {MOST_RUNS:,} are possible")
+        if runs > MAX_RUNS:
+            raise InputError(f"the grid has {runs:,} runs; at most {MAX_RUNS:,} are possible")
         for part in parts:
             configs = [resolve(settings) for settings in part.combinations()]
             for seed, config in itertools.product(part.seeds, configs):
                 job = Job(config, seed)
-                found.setdefault(job.name, job)
-        return sorted(found.values(), key=lambda job: job.seed)
+                jobs.setdefault(job.name, job)
+        return sorted(jobs.values(), key=lambda job: job.seed)
 
     def parts(self) -> "list[Grid]":
-        """Grids without parts whose runs are those of this one."""
+        """Return grids without sub-grids whose runs together are those of this one."""
         if not self.grid:
             return [self]
-        above = {name: getattr(self, name) for name in self.model_fields_set - {"grid"}}
-        return [below for part in self.grid for below in part._under(above).parts()]
+        inherited = {name: getattr(self, name) for name in self.model_fields_set - {"grid"}}
+        return [leaf for part in self.grid for leaf in part._inherit(inherited).parts()]
 
     @property
     def size(self) -> int:
-        """How many combinations there are, seeds included; of a grid without parts."""
+        """The number of combinations, seeds included, of a grid without sub-grids."""
         return math.prod(len(values) for values in [self.seeds, *self._axes().values()])
 
     def combinations(self) -> Iterator[dict[str, Any]]:
-        """The settings of each combination but for the seed; of a grid without parts."""
+        """Yield the settings of each combination, except the seed, of a grid without sub-grids."""
         axes = self._axes()
         for values in itertools.product(*axes.values()):
             yield {**self.settings, **dict(zip(axes, values, strict=True))}
 
     def _axes(self) -> dict[str, tuple[Any, ...]]:
-        given = {field: getattr(self, axis) for axis, field in _AXES.items()}
-        return {field: values for field, values in given.items() if values} | self.fields
+        axes = {field: getattr(self, axis) for axis, field in _AXES.items()}
+        return {field: values for field, values in axes.items() if values} | self.fields
 
-    def _under(self, above: Mapping[str, Any]) -> "Grid":
-        """This part, with what it leaves open from above it."""
+    def _inherit(self, inherited: Mapping[str, Any]) -> "Grid":
+        """Return this sub-grid with what it does not set taken from its parent."""
         own = {name: getattr(self, name) for name in self.model_fields_set}
         for table in ("fields", "settings"):
-            own[table] = {**above.get(table, {}), **own.get(table, {})}
-        return Grid(**{**above, **own})
+            own[table] = {**inherited.get(table, {}), **own.get(table, {})}
+        return Grid(**{**inherited, **own})
 
 
 def load_grid(
@@ -164,14 +149,14 @@ def load_grid(
     methods: tuple[str, ...] = (),
     seeds: tuple[int, ...] = (),
 ) -> Grid:
-    """The grid of a TOML file.
+    """Read a grid from a TOML file.
 
-    A file cannot have code imported: ``package.module:Class`` has to be among ``methods``.
+    A file cannot make code be imported: ``package.module:Class`` has to be among ``methods``.
 
     Args:
         path: The file.
-        methods: In place of the file's.
-        seeds: In place of the file's.
+        methods: Replace those of the file.
+        seeds: Replace those of the file.
     """
     name = Path(path).name
     try:
@@ -180,20 +165,30 @@ def load_grid(
         raise InputError(f"cannot read {path}: {error.strerror}") from None
     except ValueError as error:
         raise InputError(f"{name} is not valid TOML: {error}") from None
-    instead = {"methods": methods, "seeds": seeds}
-    instead = {axis: values for axis, values in instead.items() if values}
-    parts = content.pop("grid", [])
-    if not isinstance(parts, list) or not all(isinstance(part, dict) for part in parts):
+    overrides = {"methods": methods, "seeds": seeds}
+    overrides = {axis: values for axis, values in overrides.items() if values}
+    tables = content.pop("grid", [])
+    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
         raise InputError(f"{name}: write each part of a grid as a [[grid]] table")
     try:
-        grid = validated(Grid, content | instead)
-        below = [validated(Grid, part | instead) for part in parts]
+        grid, *parts = [validated(Grid, table | overrides) for table in (content, *tables)]
     except InputError as error:
         raise InputError(f"{name}: {error}") from None
-    for each in (grid, *below):
-        for method in each.methods:
-            if ":" in method and method not in methods:
-                raise InputError(
-                    f"{name} names code to import: if you trust it, add --method {method}"
-                )
-    return grid.model_copy(update={"grid": tuple(below)})
+    for method in (method for each in (grid, *parts) for method in each.methods):
+        if ":" in method and method not in methods:
+            raise InputError(f"{name} names code to import: if you trust it, add --method {method}")
+    return grid.model_copy(update={"grid": tuple(parts)})
+
+
+def shard_of(jobs: Sequence[Job], part: str) -> list[Job]:
+    """Return part ``I/N`` of the jobs, the first being ``1/N``; sizes differ by at most one.
+
+    A job's part depends on the jobs' names alone. They are shuffled by a hash: dealt out in order,
+    one part might get all runs of the slowest method.
+    """
+    found = re.fullmatch(r"([0-9]{1,6})/([0-9]{1,6})", part)
+    if found is None or not 1 <= int(found[1]) <= int(found[2]):
+        raise InputError(f"--shard {part}: write for example 2/10, for the second of ten parts")
+    shuffled = sorted(jobs, key=lambda job: hashlib.blake2b(job.name.encode()).digest())
+    own = {job.name for job in shuffled[int(found[1]) - 1 :: int(found[2])]}
+    return [job for job in jobs if job.name in own]

@@ -1,7 +1,7 @@
-"""What a sweep is made of: jobs, and what came of them."""
+"""Jobs of a sweep: what to run, how it is sent to a worker, how one attempt is executed."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -10,16 +10,17 @@ from deepccg.experiment import Interrupted, RunConfig, folder_of, request_stop, 
 from deepccg.records import RecordError
 from deepccg.streams import load_dataset
 
-Status: TypeAlias = Literal["finished", "already", "failed"]
+OnProgress: TypeAlias = Callable[[int, int], None]  # called with step and steps
+ShouldStop: TypeAlias = Callable[[], bool]
 
 
 @dataclass(frozen=True)
 class Job:
-    """One run to be done.
+    """A run to do.
 
     Args:
-        config: A complete configuration, as ``deepccg.experiment.resolve`` gives it.
-        seed: Takes the place of the configuration's.
+        config: A complete configuration, as ``deepccg.experiment.resolve`` returns it.
+        seed: Replaces the configuration's.
     """
 
     config: RunConfig
@@ -32,36 +33,36 @@ class Job:
 
     @property
     def name(self) -> str:
-        """The run's place below the directory of all runs: the one that ``deepccg run`` takes."""
+        """The run's directory below the directory of all runs, the same as for ``deepccg run``."""
         return f"{self.config.name()}/seed-{self.seed}"
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a job.
+    """The result of a job after all its attempts.
 
     Args:
         job: The job.
         directory: Its run directory.
         status: ``already`` if it was finished before.
         error: One line, if it failed.
-        attempts: How often it was begun or continued.
+        attempts: How often it was started or continued.
     """
 
     job: Job
     directory: Path
-    status: Status
+    status: Literal["finished", "already", "failed"]
     error: str | None = None
     attempts: int = 0
 
 
 class SweepStopped(KeyboardInterrupt):
-    """A sweep was asked to stop, and did after its runs had saved checkpoints.
+    """A sweep was asked to stop, and did so after its runs had saved checkpoints.
 
     Args:
-        outcomes: Of the jobs that had ended.
-        left: How many had not.
-        signal: The signal that asked.
+        outcomes: Of the jobs that were finished or had failed.
+        left: The number of jobs still to do.
+        signal: The signal that requested it.
     """
 
     def __init__(self, outcomes: list[Outcome], left: int, signal: int) -> None:
@@ -71,23 +72,22 @@ class SweepStopped(KeyboardInterrupt):
         self.signal = signal
 
 
-Told: TypeAlias = Callable[[int, int], None]  # step and steps
-Asked: TypeAlias = Callable[[], bool]  # whether to stop
-
-
 @dataclass(frozen=True)
-class Order:
-    """A job as it is sent to another process: plain values, no code.
+class JobSpec:
+    """A job as it is sent to another process: plain JSON values, no code.
 
     Args:
+        name: The job's.
         config: The configuration, seed included.
-        directory: Where the run goes.
-        data_dir: Where the data lie.
-        folder: The folder that is learned, if it is one: a worker may be somewhere else.
+        directory: The run directory.
+        data_dir: The directory of named data sets.
+        folder: The folder to learn from, if the data set is one: a worker may have another
+            working directory.
         checkpoint_every: As in ``run``.
         track: As in ``run``.
     """
 
+    name: str
     config: Mapping[str, Any]
     directory: str
     data_dir: str | None = None
@@ -95,84 +95,75 @@ class Order:
     checkpoint_every: int | str | None = None
     track: str | None = None
 
-    def to_json(self) -> dict[str, Any]:
-        """As plain JSON values."""
-        return asdict(self)
+    @classmethod
+    def from_job(
+        cls, job: Job, out: Path, data_dir: Path | None = None, **options: Any
+    ) -> "JobSpec":
+        """Describe a job whose run directory is below ``out``; all paths become absolute."""
+        folder = folder_of(job.config.dataset)
+        return cls(
+            name=job.name,
+            config=job.config.model_dump(mode="json"),
+            directory=str((out / job.name).absolute()),
+            data_dir=None if data_dir is None else str(data_dir.absolute()),
+            folder=None if folder is None else str(Path(folder).expanduser().absolute()),
+            **options,
+        )
 
 
 @dataclass(frozen=True)
-class Answer:
-    """How an attempt ended.
+class JobResult:
+    """The result of one attempt.
 
     Args:
         status: ``stopped`` if it was asked to stop, and saved.
         error: One line, if it failed.
-        again: Whether another attempt may do better: not for bad input, which stays bad.
+        retryable: Whether another attempt may succeed: not for bad input, which stays bad.
     """
 
     status: Literal["finished", "already", "failed", "stopped"]
     error: str | None = None
-    again: bool = False
+    retryable: bool = False
 
 
-NOT_BEGUN = Answer("stopped", "stopped before its first step", again=True)
+NOT_STARTED = JobResult("stopped", "stopped before its first step", retryable=True)
 
 
-def order_for(
-    job: Job,
-    directory: Path,
-    data_dir: Path | None,
-    checkpoint_every: int | str | None = None,
-    track: str | None = None,
-) -> Order:
-    """The order to do a job; its paths mean the same in every directory."""
-    folder = folder_of(job.config.dataset)
-    return Order(
-        config=job.config.model_dump(mode="json"),
-        directory=str(directory.absolute()),
-        data_dir=None if data_dir is None else str(data_dir.absolute()),
-        folder=None if folder is None else str(Path(folder).expanduser().absolute()),
-        checkpoint_every=checkpoint_every,
-        track=track,
-    )
-
-
-def execute(order: Order, tell: Told, stopping: Asked) -> Answer:
-    """Do, continue or read back a run. What a user can act on is an answer, the rest is raised.
+def execute(spec: JobSpec, on_progress: OnProgress, should_stop: ShouldStop) -> JobResult:
+    """Run, continue or read back a job. Errors a user can act on are returned, others raised.
 
     Args:
-        order: What to do.
-        tell: Called after each step.
-        stopping: Whether the run should stop and save, asked before it begins and after each step:
-            a Ctrl-C that comes while the run is set up may be lost, this cannot.
+        spec: What to run.
+        on_progress: Called after each step.
+        should_stop: Whether the run should stop and save; asked before it starts and after each
+            step, because a Ctrl-C during its setup may be lost.
     """
-    if stopping():
-        return NOT_BEGUN
+    if should_stop():
+        return NOT_STARTED
     steps_done = 0
 
     def progress(step: int, steps: int, _info: StepInfo) -> None:
         nonlocal steps_done
         steps_done += 1
-        if stopping():
+        if should_stop():
             request_stop()
-        tell(step, steps)
+        on_progress(step, steps)
 
     try:
-        config = validated(RunConfig, order.config)
-        data = load_dataset(f"folder:{order.folder}") if order.folder else None
         run(
-            config,
-            order.directory,
-            data=data,
-            data_dir=order.data_dir,
+            validated(RunConfig, spec.config),
+            spec.directory,
+            data=load_dataset(f"folder:{spec.folder}") if spec.folder else None,
+            data_dir=spec.data_dir,
             progress=progress,
-            checkpoint_every=order.checkpoint_every,
-            track=order.track,
+            checkpoint_every=spec.checkpoint_every,
+            track=spec.track,
         )
     except Interrupted as stop:
-        return Answer("stopped", f"stopped by {stop.signal.name} at step {stop.step}", again=True)
+        reason = f"stopped by {stop.signal.name} at step {stop.step}"
+        return JobResult("stopped", reason, retryable=True)
     except KeyboardInterrupt:
-        return NOT_BEGUN
+        return NOT_STARTED
     except (DeepCCGError, RecordError) as error:
-        return Answer("failed", str(error))
-    return Answer("finished" if steps_done else "already")
+        return JobResult("failed", str(error))
+    return JobResult("finished" if steps_done else "already")

@@ -1,202 +1,114 @@
-"""How a sweep gets on: the count of it, and its face, a live table on a terminal or lines."""
+"""Progress of a sweep on standard error: bars on a terminal, log lines elsewhere."""
 
-import contextlib
-import itertools
-import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from datetime import timedelta
 
-from rich.console import Console, Group
-from rich.live import Live
-from rich.progress_bar import ProgressBar
-from rich.table import Table
-from rich.text import Text
+from rich.console import Console
+from rich.progress import BarColumn, Progress, Task, TextColumn, TimeRemainingColumn
+from rich.table import Column
 
-from deepccg.sweep.job import Answer
+from deepccg.sweep.job import JobResult
 
-MOST_LINES = 16  # of the live table; a machine may have a hundred processors
-LEAST_MADE = 0.02  # of a run
+SPEED_SECONDS = 600.0  # the time left is estimated from at most this long
 
 
-@dataclass
-class Going:
-    """A run in progress.
+class SweepProgress:
+    """Counts runs and shows how far they are, from the time its ``bars`` are entered.
 
-    Args:
-        began: When, by the monotonic clock.
-        step: The last step done.
-        steps: All steps; 0 before the first.
-        first: The first step that was done here, later than 1 if the run was continued.
-    """
-
-    began: float
-    step: int = 0
-    steps: int = 0
-    first: int = 0
-
-    @property
-    def share(self) -> float:
-        """How much of the run is done."""
-        return self.step / self.steps if self.steps else 0.0
-
-    @property
-    def made(self) -> float:
-        """How much of the run was done here."""
-        return (self.step - self.first + 1) / self.steps if self.steps else 0.0
-
-
-class Board:
-    """Keeps count and shows nothing.
+    A terminal gets a bar for the sweep and one for each run in progress, with failures printed
+    above them; anything else a line for each run that starts or ends. The bar of the sweep counts
+    in runs, and only what is done here: steps before the checkpoint of a continued run say nothing
+    about the pace.
 
     Args:
         runs: How many are to be done.
         already: How many were finished before.
+        console: Where to show it; a quiet one shows nothing.
     """
 
-    def __init__(self, runs: int, already: int) -> None:
-        self.runs = runs
-        self.already = already
-        self.done = 0
-        self.failed = 0
-        self.going: dict[str, Going] = {}
-        self._began = time.monotonic()
-        self._made = 0.0  # runs' worth of steps, of attempts that ended
+    def __init__(self, runs: int, already: int, console: Console) -> None:
+        self._runs, self._already = runs, already
+        self._done = self._failed = 0
+        self._log_lines = not console.is_terminal
+        self.bars = Progress(
+            TextColumn("{task.description}", markup=False, table_column=Column()),
+            BarColumn(bar_width=20),
+            TextColumn("{task.fields[detail]}", justify="right"),
+            TimeRemainingColumn(),
+            console=console,
+            transient=True,
+            refresh_per_second=4,
+            speed_estimate_period=SPEED_SECONDS,
+            disable=self._log_lines or console.quiet,
+        )
+        self._sweep = self._add_bar("", "", runs)
+        self._running: dict[str, Task] = {}
+        self._count()
+        if already:
+            self._print(f"finished before: {already}; to do: {runs}")
 
-    def began(self, name: str) -> None:
-        """A run was given to a worker."""
-        self.going[name] = Going(time.monotonic())
+    def started(self, name: str) -> None:
+        """A worker took a run."""
+        self._running[name] = self._add_bar(name, "starting")
+        self._count()
+        if self._log_lines:
+            self._print(f"started   {name}")
 
-    def moved(self, name: str, step: int, steps: int) -> None:
+    def progressed(self, name: str, step: int, steps: int) -> None:
         """A run did a step."""
-        run = self.going[name]
-        run.first = run.first or step
-        run.step, run.steps = step, steps
+        run = self._running[name]
+        if run.total is None:  # its first step here
+            self.bars.update(run.id, completed=step - 1, total=steps)
+            self._advance(total=-(step - 1) / steps)
+        self._advance((step - run.completed) / steps)
+        self.bars.update(run.id, completed=step, detail=f"{step:,} / {steps:,}")
 
-    def ended(self, name: str, answer: Answer, *, again: bool) -> None:
-        """An attempt ended; ``again`` if there will be another."""
-        run = self.going.pop(name)
-        done = answer.status in ("finished", "already")
-        self._made += run.made + (1 - run.share if done else 0)
-        self.done += done
-        self.failed += answer.status == "failed" and not again
+    def finished(self, name: str, result: JobResult, *, retry: bool) -> None:
+        """An attempt ended; ``retry`` if there will be another."""
+        run = self._running.pop(name)
+        share = run.completed / run.total if run.total else 0.0
+        if result.status in ("finished", "already"):
+            self._done += 1
+            self._advance(1 - share)
+        elif retry:
+            self._advance(total=share)
+        else:
+            self._failed += result.status == "failed"
+            self._advance(total=share - 1)
+        self.bars.remove_task(run.id)
+        self._count()
+        error = f": {result.error}" if result.error else ""
+        error += "; retrying" if retry else ""
+        if self._log_lines:
+            took = timedelta(seconds=round(run.elapsed or 0))
+            self._print(f"{result.status:9} {name} after {took}{error} ({self.summary})")
+        elif result.status == "failed":
+            self._print(f"failed {name}{error}")
 
     def stopping(self) -> None:
         """The sweep was asked to stop."""
+        self._print("stopping: every run saves a checkpoint first")
 
     @property
-    def seconds_left(self) -> float | None:
-        """At the pace so far; ``None`` before one can be told from the time it takes to start."""
-        made = self._made + sum(run.made for run in self.going.values())
-        left = self.runs - self.done - self.failed - sum(run.share for run in self.going.values())
-        return (time.monotonic() - self._began) * left / made if made > LEAST_MADE else None
+    def summary(self) -> str:
+        """The counts and the time left, in one line."""
+        left = self._sweep.time_remaining
+        return self._sweep.description + (f", {timedelta(seconds=left)} left" if left else "")
 
-    @property
-    def headline(self) -> str:
-        """All of it in one line."""
-        parts = [f"{self.done} of {self.runs} runs done"]
-        parts += [f"{self.failed} failed"] if self.failed else []
-        parts += [f"{self.already} finished before"] if self.already else []
-        left = self.seconds_left
-        parts += [f"about {duration(left)} left"] if left else []
-        return ", ".join(parts)
+    def _add_bar(self, description: str, detail: str, total: float | None = None) -> Task:
+        self.bars.add_task(description, total=total, detail=detail)
+        return self.bars.tasks[-1]
 
+    def _advance(self, done: float = 0.0, *, total: float = 0.0) -> None:
+        """Add to the sweep's work done, and to all there is to do."""
+        self._sweep.total = (self._sweep.total or 0.0) + total  # update() would forget the pace
+        self.bars.update(self._sweep.id, advance=done)
 
-class Lines(Board):
-    """A line for each run that begins or ends, for logs."""
+    def _count(self) -> None:
+        counts = [f"{self._done} of {self._runs} runs done"]
+        counts += [f"{self._failed} failed"] if self._failed else []
+        counts += [f"{self._already} finished before"] if self._already else []
+        description, running = ", ".join(counts), f"{len(self._running)} running"
+        self.bars.update(self._sweep.id, description=description, detail=running, refresh=True)
 
-    def __init__(self, runs: int, already: int, console: Console) -> None:
-        super().__init__(runs, already)
-        self._console = console
-        if already:
-            self._say(f"finished before: {already}; to do: {runs}")
-
-    def began(self, name: str) -> None:
-        """As ``Board.began``."""
-        super().began(name)
-        self._say(f"begins    {name}")
-
-    def ended(self, name: str, answer: Answer, *, again: bool) -> None:
-        """As ``Board.ended``."""
-        took = duration(time.monotonic() - self.going[name].began)
-        super().ended(name, answer, again=again)
-        self._say(f"{answer.status:9} {name} after {took}{_why(answer, again)} ({self.headline})")
-
-    def stopping(self) -> None:
-        """As ``Board.stopping``."""
-        self._say("stopping: every run saves a checkpoint first")
-
-    def _say(self, text: str) -> None:
-        self._console.print(text, highlight=False, markup=False, soft_wrap=True)
-
-
-class LiveTable(Lines):
-    """The runs in progress in a table that moves; what failed stands above it."""
-
-    def __init__(self, runs: int, already: int, console: Console) -> None:
-        super().__init__(runs, already, console)
-        self._stopping = False
-
-    def began(self, name: str) -> None:
-        """As ``Board.began``."""
-        Board.began(self, name)
-
-    def ended(self, name: str, answer: Answer, *, again: bool) -> None:
-        """As ``Board.ended``."""
-        Board.ended(self, name, answer, again=again)
-        if answer.status == "failed":
-            self._say(f"{answer.status} {name}{_why(answer, again)}")
-
-    def stopping(self) -> None:
-        """As ``Board.stopping``."""
-        self._stopping = True
-
-    def __rich__(self) -> Group:
-        """Drawn anew several times a second, by another thread."""
-        table = Table(box=None, pad_edge=False)
-        for title in ("run", "", "batches", "left"):
-            table.add_column(title, justify="right" if title in ("batches", "left") else "left")
-        going = list(self.going.items())
-        for name, run in going[:MOST_LINES]:
-            bar = ProgressBar(total=run.steps or None, completed=run.step, width=20)
-            passed = time.monotonic() - run.began
-            left = duration(passed * (1 - run.share) / run.made) if run.made else ""
-            batches = f"{run.step:,} / {run.steps:,}" if run.steps else "starting"
-            table.add_row(Text(name, overflow="ellipsis"), bar, batches, left)
-        more = len(going) - MOST_LINES
-        below = [f"and {more} more"] if more > 0 else []
-        below += ["stopping: every run saves a checkpoint first"] if self._stopping else []
-        return Group(table, *below, self.headline)
-
-
-@contextlib.contextmanager
-def shown_board(runs: int, already: int, *, shown: bool) -> Iterator[Board]:
-    """The board that suits standard error."""
-    console = Console(stderr=True)
-    if not shown:
-        yield Board(runs, already)
-    elif not console.is_terminal:
-        yield Lines(runs, already, console)
-    else:
-        table = LiveTable(runs, already, console)
-        with Live(table, console=console, transient=True, refresh_per_second=4):
-            yield table
-
-
-def duration(seconds: float) -> str:
-    """Roughly, for a reader.
-
-    >>> [duration(seconds) for seconds in (4.2, 75, 5400, 200_000)]
-    ['4 s', '1 min 15 s', '1 h 30 min', '2 d 7 h']
-    """
-    whole = round(seconds)
-    units = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
-    for (unit, size), (lesser, part) in itertools.pairwise(units):
-        if whole >= size:
-            rest = whole % size // part
-            return f"{whole // size} {unit}" + (f" {rest} {lesser}" if rest else "")
-    return f"{whole} s"
-
-
-def _why(answer: Answer, again: bool) -> str:
-    why = f": {answer.error}" if answer.error else ""
-    return f"{why}; it is tried again" if again else why
+    def _print(self, text: str) -> None:
+        self.bars.console.print(text, highlight=False, markup=False, soft_wrap=True)

@@ -1,6 +1,6 @@
 """The Ray engine: runs as tasks of an existing cluster.
 
-Ray places the runs and tells when one of its processes dies; which run is tried again, and from
+Ray places the runs and reports when one of its processes dies; which run is tried again, and from
 where, is decided as on a single machine. Ray itself retries nothing.
 """
 
@@ -12,106 +12,42 @@ import sys
 import time
 from collections import deque
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
+
+from deepccg.core import InputError
 
 try:
     import ray
     from ray.exceptions import RayError, RayTaskError, TaskCancelledError
 except ImportError:
-    from deepccg.core import InputError
-
     raise InputError("the engine ray needs Ray: pip install 'deepccg[ray]'") from None
 
-from deepccg.core import InputError
 from deepccg.records import RunDirectory
-from deepccg.sweep.engine import Began, Ended, Event, Moved
-from deepccg.sweep.job import Answer, Order, execute
+from deepccg.sweep.engine import Event, Finished, Progressed, Started
+from deepccg.sweep.job import JobResult, JobSpec, execute
 from deepccg.sweep.upload import Upload
 
-TELL_SECONDS = 1.0  # between two reports of a run's progress
-ANSWER_SECONDS = 30.0  # until an actor that does not answer is taken to be gone
-
-
-class Reports:
-    """An actor: the last that each run told, and whether all should stop."""
-
-    def __init__(self) -> None:
-        self._last: dict[int, tuple[int, int]] = {}
-        self._stopping = False
-
-    def tell(self, number: int, step: int, steps: int) -> bool:
-        """A run is at ``step``; 0 of 0 when it begins. Returns whether it should stop."""
-        self._last[number] = step, steps
-        return self._stopping
-
-    def stop(self) -> list[tuple[int, int, int]]:
-        """From now on whoever tells something is told to stop; returns as ``take``."""
-        self._stopping = True
-        return self.take()
-
-    def take(self) -> list[tuple[int, int, int]]:
-        """What was told since this was last asked."""
-        last, self._last = self._last, {}
-        return [(number, *progress) for number, progress in last.items()]
-
-
-class Line:
-    """A task's line to the sweep: its progress goes out, the request to stop comes back.
-
-    A run never waits for the other end, except before it begins. If nobody answers it goes on.
-
-    Args:
-        number: The run's.
-        reports: The actor at the other end.
-    """
-
-    def __init__(self, number: int, reports: Any) -> None:
-        self._number, self._reports = number, reports
-        self._stopping = False
-        self._told = time.monotonic()
-        self._reply: Any = reports.tell.remote(number, 0, 0)
-        self._listen(ANSWER_SECONDS)
-
-    def tell(self, step: int, steps: int) -> None:
-        """The run did a step; told unless that was done just now."""
-        if time.monotonic() - self._told > TELL_SECONDS:
-            self._told = time.monotonic()
-            self._reply = self._reports.tell.remote(self._number, step, steps)
-
-    def stopping(self) -> bool:
-        """Whether a reply that has come by now said so."""
-        self._listen(0)
-        return self._stopping
-
-    def _listen(self, seconds: float) -> None:
-        if self._reply is not None and ray.wait([self._reply], timeout=seconds)[0]:
-            with contextlib.suppress(RayError):  # the actor is gone
-                self._stopping |= ray.get(self._reply)
-            self._reply = None
-
-
-# Settings of this process that a run on another machine needs, too.
-PASSED_ON = ("DEEPCCG_", "MLFLOW_", "WANDB_", "AWS_", "FSSPEC_")
+PROGRESS_SECONDS = 1.0  # between two reports of a run's progress
+REPLY_SECONDS = 30.0  # after which an actor that does not reply is taken to be gone
+PASSED_ON = ("DEEPCCG_", "MLFLOW_", "WANDB_", "AWS_", "FSSPEC_")  # variables that runs need, too
 
 
 class RayEngine:
-    """Runs on a cluster.
+    """Executes jobs on a cluster.
 
     Args:
         address: Of the cluster, for example ``10.0.0.1:6379``; by default the one of this machine.
-        upload: Where finished runs are copied to, by the machine that did them.
+        upload: Copies finished runs, on the machine that did them.
     """
 
     def __init__(self, address: str | None = None, upload: Upload | None = None) -> None:
         self._address = address or "auto"
         self._upload = upload
-        self._numbers: dict[Any, int] = {}  # of tasks that have not ended
-        self._orders: dict[int, Order] = {}
-        self._begun: set[int] = set()
+        self._tasks: dict[Any, JobSpec] = {}  # those that have not ended
+        self._started: set[str] = set()
         self._events: deque[Event] = deque()
-        self._asked = 0.0
-        # Ray tells of dead workers on standard output, which is for results.
+        self._polled = 0.0
+        # Ray reports dead workers on standard output, which is for results.
         self._output = contextlib.redirect_stdout(sys.stderr)
 
     def __enter__(self) -> Self:
@@ -125,96 +61,147 @@ class RayEngine:
         except (ConnectionError, ValueError, RuntimeError) as error:
             reason = " ".join(str(error).split())
             raise InputError(f"cannot reach a Ray cluster at {self._address}: {reason}") from None
-        # An actor's methods get their `remote` when the program runs: nothing a type can tell.
-        self._reports: Any = ray.remote(num_cpus=0)(Reports).remote()
+        # Ray adds `remote` to an actor's methods at run time: no type describes it.
+        self._actor: Any = ray.remote(num_cpus=0)(ProgressActor).remote()
         self._output.__enter__()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        for task in self._numbers:
+    def __exit__(self, *error: Any) -> None:
+        for task in self._tasks:
             ray.cancel(task, force=True)
         ray.shutdown()
-        self._output.__exit__(kind, error, trace)
+        self._output.__exit__(*error)
 
-    def submit(self, number: int, order: Order) -> None:
+    def submit(self, spec: JobSpec) -> None:
         """As ``Engine.submit``."""
-        task = ray.remote(_do).options(
-            num_cpus=order.config["threads"], max_retries=0, name=Path(order.directory).parent.name
-        )
-        surroundings = {key: v for key, v in os.environ.items() if key.startswith(PASSED_ON)}
-        sent = task.remote(number, order, surroundings, self._reports, self._upload)
-        self._numbers[sent] = number
-        self._orders[number] = order
+        threads = spec.config["threads"]
+        remote = ray.remote(_execute).options(num_cpus=threads, max_retries=0, name=spec.name)
+        environment = {key: v for key, v in os.environ.items() if key.startswith(PASSED_ON)}
+        self._tasks[remote.remote(spec, environment, self._actor, self._upload)] = spec
 
     def next_event(self, seconds: float) -> Event | None:
         """As ``Engine.next_event``."""
         if not self._events:
-            self._listen(seconds)
+            self._poll(seconds)
         return self._events.popleft() if self._events else None
 
     def stop(self) -> None:
-        """As ``Engine.stop``: a task that is cancelled hears Ctrl-C.
+        """As ``Engine.stop``: a cancelled task gets Ctrl-C.
 
-        While it is set up it may lose that in a library that catches everything. Hence the reports:
-        whichever run tells that it begins, or has done a step, is told to stop.
+        During a run's setup a library that catches everything may swallow it. So the actor also
+        answers every run that reports its start or a step with the request to stop.
         """
-        with contextlib.suppress(RayError):  # whoever learns hears Ctrl-C
-            for report in ray.get(self._reports.stop.remote(), timeout=ANSWER_SECONDS):
+        with contextlib.suppress(RayError):  # runs that learn get Ctrl-C anyway
+            for report in ray.get(self._actor.stop.remote(), timeout=REPLY_SECONDS):
                 self._report(*report)
-        for task in self._numbers:
+        for task in self._tasks:
             ray.cancel(task, force=False)
 
-    def _listen(self, seconds: float) -> None:
-        ended, _ = ray.wait(list(self._numbers), num_returns=1, timeout=seconds)
-        if ended or time.monotonic() - self._asked > TELL_SECONDS:
-            self._asked = time.monotonic()
+    def _poll(self, seconds: float) -> None:
+        """Wait for a task to end, and collect what has happened since the last call."""
+        ended, _ = ray.wait(list(self._tasks), num_returns=1, timeout=seconds)
+        if ended or time.monotonic() - self._polled > PROGRESS_SECONDS:
+            self._polled = time.monotonic()
             with contextlib.suppress(RayError):  # without reports a sweep only looks idle
-                for report in ray.get(self._reports.take.remote()):
+                for report in ray.get(self._actor.take.remote()):
                     self._report(*report)
         for task in ended:
-            number = self._numbers.pop(task)
-            self._begin(number)
-            self._begun.discard(number)
-            self._events.append(Ended(number, _answer(task, Path(self._orders[number].directory))))
+            spec = self._tasks.pop(task)
+            self._start(spec.name)
+            self._started.discard(spec.name)
+            self._events.append(Finished(spec.name, _result(task, Path(spec.directory))))
 
-    def _report(self, number: int, step: int, steps: int) -> None:
-        if number in self._numbers.values():  # else it has ended since
-            self._begin(number)
+    def _report(self, name: str, step: int, steps: int) -> None:
+        if any(spec.name == name for spec in self._tasks.values()):  # else it has ended since
+            self._start(name)
             if steps:
-                self._events.append(Moved(number, step, steps))
+                self._events.append(Progressed(name, step, steps))
 
-    def _begin(self, number: int) -> None:
-        if number not in self._begun:
-            self._begun.add(number)
-            self._events.append(Began(number))
-
-
-def _do(
-    number: int, order: Order, surroundings: dict[str, str], reports: Any, upload: Upload | None
-) -> Answer:
-    """A task: do one run, on whatever machine this is."""
-    os.environ.update(surroundings)
-    line = Line(number, reports)
-    answer = execute(order, line.tell, line.stopping)
-    return answer if upload is None else upload.after(answer, Path(order.directory))
+    def _start(self, name: str) -> None:
+        if name not in self._started:
+            self._started.add(name)
+            self._events.append(Started(name))
 
 
-def _answer(task: Any, directory: Path) -> Answer:
-    """What a task returned, or how it died."""
+class ProgressActor:
+    """A Ray actor that keeps the last report of each run, and whether all should stop."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, tuple[int, int]] = {}
+        self._stopping = False
+
+    def report(self, name: str, step: int, steps: int) -> bool:
+        """Note that a run is at ``step``, 0 of 0 when it starts; returns whether it should stop."""
+        self._last[name] = step, steps
+        return self._stopping
+
+    def stop(self) -> list[tuple[str, int, int]]:
+        """Ask every run to stop at its next report; returns as ``take``."""
+        self._stopping = True
+        return self.take()
+
+    def take(self) -> list[tuple[str, int, int]]:
+        """Return the reports since the last call."""
+        last, self._last = self._last, {}
+        return [(name, *progress) for name, progress in last.items()]
+
+
+class ProgressChannel:
+    """A task's connection to the sweep: progress goes out, the request to stop comes back.
+
+    A run waits for the other end only before it starts. If nobody replies it goes on.
+
+    Args:
+        name: The job's.
+        actor: The ``ProgressActor`` at the other end.
+    """
+
+    def __init__(self, name: str, actor: Any) -> None:
+        self._name, self._actor = name, actor
+        self._stopping = False
+        self._sent = time.monotonic()
+        self._reply: Any = actor.report.remote(name, 0, 0)
+        self._receive(REPLY_SECONDS)
+
+    def send(self, step: int, steps: int) -> None:
+        """Report a step, unless another was reported just now."""
+        if time.monotonic() - self._sent > PROGRESS_SECONDS:
+            self._sent = time.monotonic()
+            self._reply = self._actor.report.remote(self._name, step, steps)
+
+    def should_stop(self) -> bool:
+        """Whether a reply that has arrived by now asked to stop."""
+        self._receive(0)
+        return self._stopping
+
+    def _receive(self, seconds: float) -> None:
+        if self._reply is not None and ray.wait([self._reply], timeout=seconds)[0]:
+            with contextlib.suppress(RayError):  # the actor is gone
+                self._stopping |= ray.get(self._reply)
+            self._reply = None
+
+
+def _execute(
+    spec: JobSpec, environment: dict[str, str], actor: Any, upload: Upload | None
+) -> JobResult:
+    """Execute a job on whatever machine this is; runs as a Ray task."""
+    os.environ.update(environment)
+    channel = ProgressChannel(spec.name, actor)
+    result = execute(spec, channel.send, channel.should_stop)
+    return result if upload is None else upload.after(result, Path(spec.directory))
+
+
+def _result(task: Any, directory: Path) -> JobResult:
+    """Return a task's result, or how it died."""
     try:
-        answer: Answer = ray.get(task)
+        result: JobResult = ray.get(task)
     except TaskCancelledError:
-        return Answer("stopped", "stopped", again=True)
+        return JobResult("stopped", "stopped", retryable=True)
     except RayTaskError as error:
-        told = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).strip()  # it comes in colours
+        trace = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).strip()  # Ray colours it
         with contextlib.suppress(OSError), RunDirectory(directory).log_path.open("a") as log:
-            log.write(f"{told}\n")
-        return Answer("failed", told.splitlines()[-1], again=True)
+            log.write(f"{trace}\n")
+        return JobResult("failed", trace.splitlines()[-1], retryable=True)
     except RayError as error:
-        return Answer("failed", " ".join(str(error).split()), again=True)
-    return answer
+        return JobResult("failed", " ".join(str(error).split()), retryable=True)
+    return result

@@ -1,19 +1,22 @@
-"""Doing many runs: finished ones are left alone, begun ones continued, failed ones tried again."""
+"""Run many jobs: skip finished ones, continue interrupted ones, retry failed ones."""
 
 import os
 import sys
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
+
+from rich.console import Console
 
 from deepccg.core import InputError
 from deepccg.experiment import is_finished, stop_requests
 from deepccg.experiment.writer import CheckpointSchedule
 from deepccg.records import RunDirectory
-from deepccg.sweep.engine import Began, Ended, Engine, LocalEngine, Moved
+from deepccg.sweep.engine import Engine, Finished, LocalEngine, Progressed, Started
 from deepccg.sweep.grid import Grid, load_grid
-from deepccg.sweep.job import Answer, Job, Order, Outcome, SweepStopped, order_for
-from deepccg.sweep.progress import Board, shown_board
+from deepccg.sweep.job import Job, JobResult, JobSpec, Outcome, SweepStopped
+from deepccg.sweep.progress import SweepProgress
 from deepccg.sweep.upload import Upload
 from deepccg.tracking import prepare_tracker
 
@@ -35,50 +38,49 @@ def run_jobs(
     checkpoint_every: int | str | None = None,
     progress: bool = True,
 ) -> list[Outcome]:
-    """Do all of them, several at a time, and tell what came of each, in the order given.
+    """Do all jobs, several at a time; returns the outcome of each, in the order given.
 
-    A run that fails leaves the others alone. It is tried again from its last checkpoint, unless
-    the reason is one that stays (bad input, divergence). Ctrl-C and SIGTERM have every run save
-    and raise ``SweepStopped``; the same call again goes on. A second Ctrl-C stops at once.
+    A run that fails does not affect the others. It is tried again from its last checkpoint, unless
+    it would fail the same way again (bad input, divergence). Ctrl-C and SIGTERM make every run save
+    and raise ``SweepStopped``; the same call continues. A second Ctrl-C stops at once.
 
     Args:
         jobs: What to run; the same job twice is run once.
         out: Where run directories go: ``NAME/seed-N`` below it, as with ``deepccg run``.
-        data_dir: Where named data sets lie.
-        workers: Processes at a time; default one for each processor. A cluster decides by itself.
+        data_dir: The directory of named data sets.
+        workers: Processes at a time; default one for each processor. Ignored by a cluster.
         engine: ``local`` or ``ray``.
         address: Of the Ray cluster; default the one that Ray finds.
         retries: How often a run that failed is tried again.
         upload: A URL to which finished runs are copied.
         track: As in ``run``.
         checkpoint_every: As in ``run``.
-        progress: Show a live table on a terminal, else lines, on standard error.
+        progress: Show bars on a terminal, log lines elsewhere, on standard error.
     """
     jobs, out = list(jobs), Path(out)
     data_dir = None if data_dir is None else Path(data_dir)
-    _check(engine, workers, retries)
-    CheckpointSchedule(checkpoint_every)  # which refuses what it does not understand
+    _check_options(engine, workers, retries)
+    CheckpointSchedule(checkpoint_every)  # raises if it is invalid
     if track is not None:
         prepare_tracker(track)
     unique = {job.name: job for job in jobs}
-    where = None if upload is None else Upload(upload, out)
-    # A tracker may lack a finished run: then its worker reads it back.
-    outcomes = {} if track else _already(unique, out, where)
-    todo = [job for name, job in unique.items() if name not in outcomes]
+    uploader = None if upload is None else Upload(upload, out)
+    # A tracker may lack a finished run: then a worker reads it back.
+    outcomes = {} if track else _finished_before(unique, out, uploader)
+    todo = {name: job for name, job in unique.items() if name not in outcomes}
     if todo:
-        orders = [order_for(job, out / job.name, data_dir, checkpoint_every, track) for job in todo]
+        options = {"checkpoint_every": checkpoint_every, "track": track}
+        specs = [JobSpec.from_job(job, out, data_dir, **options) for job in todo.values()]
         workers = min(workers or processors(), len(todo))
-        with (
-            shown_board(len(todo), len(outcomes), shown=progress) as board,
-            _started(engine, workers, address, where) as running,
-        ):
-            loop = Sweep(todo, orders, running, board, retries, out)
+        shown = SweepProgress(len(todo), len(outcomes), Console(stderr=True, quiet=not progress))
+        with shown.bars, _build_engine(engine, workers, address, uploader) as running:
+            loop = SweepLoop(todo, specs, running, shown, retries, out)
             outcomes |= loop.run(list(outcomes.values()))
     return [outcomes[job.name] for job in jobs]
 
 
 def sweep(grid: Grid | str | Path, **options: Any) -> list[Outcome]:
-    """Do all runs of a grid, or of a file of one; options as in ``run_jobs``.
+    """Do all runs of a grid, or of a grid file; options as in ``run_jobs``.
 
     >>> from deepccg.sweep import Grid, sweep
     >>> sweep(Grid(methods=["er", "sgd"], seeds=[0, 1, 2]), out="runs")  # doctest: +SKIP
@@ -88,97 +90,105 @@ def sweep(grid: Grid | str | Path, **options: Any) -> list[Outcome]:
 
 
 def processors() -> int:
-    """How many processors this process may use."""
+    """Return how many processors this process may use."""
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
-class Sweep:
-    """The loop: hear what happens, try again what failed, until nothing is left."""
+class SweepLoop:
+    """The event loop of a sweep: submits every job, retries failed ones, collects outcomes.
+
+    Args:
+        jobs: By name.
+        specs: One for each job.
+        engine: Executes them.
+        progress: Informed of every event.
+        retries: How often a job that failed is submitted again.
+        out: The directory of all runs.
+    """
 
     def __init__(
         self,
-        todo: list[Job],
-        orders: list[Order],
+        jobs: Mapping[str, Job],
+        specs: Iterable[JobSpec],
         engine: Engine,
-        board: Board,
+        progress: SweepProgress,
         retries: int,
         out: Path,
     ) -> None:
-        self._todo = todo
-        self._orders = orders
+        self._jobs = jobs
+        self._specs = {spec.name: spec for spec in specs}
         self._engine = engine
-        self._board = board
+        self._progress = progress
         self._retries = retries
         self._out = out
-        self._attempts = [0] * len(todo)
-        self._running: set[int] = set()
+        self._attempts: Counter[str] = Counter()
+        self._running: set[str] = set()
         self._outcomes: dict[str, Outcome] = {}
 
     def run(self, before: list[Outcome]) -> dict[str, Outcome]:
-        """What came of every job, by name; ``before`` is only for who stops the sweep."""
-        for number, order in enumerate(self._orders):
-            self._engine.submit(number, order)
+        """Return every job's outcome by name; ``before`` is only added to ``SweepStopped``."""
+        for spec in self._specs.values():
+            self._engine.submit(spec)
         with stop_requests() as stop:
-            while len(self._outcomes) < len(self._todo):
-                self._hear(trying_again=True)
+            while len(self._outcomes) < len(self._specs):
+                self._handle_event(stopping=False)
                 if stop.signal is not None:
                     self._stop()
                     outcomes = [*before, *self._outcomes.values()]
-                    left = len(self._todo) - len(self._outcomes)
+                    left = len(self._specs) - len(self._outcomes)
                     raise SweepStopped(outcomes, left, stop.signal)
         return self._outcomes
 
     def _stop(self) -> None:
-        """Wait until every run that was going on has saved."""
-        self._board.stopping()
+        """Wait until every run in progress has saved."""
+        self._progress.stopping()
         self._engine.stop()
-        while self._hear(trying_again=False) or self._running:
-            pass  # what has begun may not have been heard of
+        while self._handle_event(stopping=True) or self._running:
+            pass  # a run may have started without its event having been handled yet
 
-    def _hear(self, *, trying_again: bool) -> bool:
-        """Wait a little for something to happen; returns whether it did."""
-        event = self._engine.next_event(POLL_SECONDS)
-        if event is None:
-            return False
-        name = self._todo[event.number].name
-        match event:
-            case Began(number):
-                self._running.add(number)
-                self._attempts[number] += 1
-                self._board.began(name)
-            case Moved(_, step, steps):
-                self._board.moved(name, step, steps)
-            case Ended(number, answer):
-                self._running.discard(number)
-                again = answer.again and self._attempts[number] <= self._retries
-                if again and trying_again:
-                    self._engine.submit(number, self._orders[number])
-                elif not again and (answer.status != "stopped" or trying_again):
-                    self._end(number, answer)
-                self._board.ended(name, answer, again=again and trying_again)
+    def _handle_event(self, *, stopping: bool) -> bool:
+        """Wait briefly for an event; returns whether there was one."""
+        match self._engine.next_event(POLL_SECONDS):
+            case Started(name):
+                self._running.add(name)
+                self._attempts[name] += 1
+                self._progress.started(name)
+            case Progressed(name, step, steps):
+                self._progress.progressed(name, step, steps)
+            case Finished(name, result):
+                self._running.discard(name)
+                self._finish(name, result, stopping)
+            case None:
+                return False
         return True
 
-    def _end(self, number: int, answer: Answer) -> None:
-        job, attempts = self._todo[number], self._attempts[number]
-        status = "failed" if answer.status == "stopped" else answer.status
-        self._outcomes[job.name] = Outcome(
-            job, self._out / job.name, status, answer.error, attempts
-        )
+    def _finish(self, name: str, result: JobResult, stopping: bool) -> None:
+        """Submit a job again, or note its outcome; neither if it is left for the next sweep."""
+        attempts = self._attempts[name]
+        retryable = result.retryable and attempts <= self._retries
+        if retryable and not stopping:
+            self._engine.submit(self._specs[name])
+        elif not retryable and not (stopping and result.status == "stopped"):
+            status = "failed" if result.status == "stopped" else result.status
+            self._outcomes[name] = Outcome(
+                self._jobs[name], self._out / name, status, result.error, attempts
+            )
+        self._progress.finished(name, result, retry=retryable and not stopping)
 
 
-def _already(jobs: dict[str, Job], out: Path, upload: Upload | None) -> dict[str, Outcome]:
-    """The jobs that need no run; what could not be uploaded of them is left for a worker."""
+def _finished_before(jobs: dict[str, Job], out: Path, upload: Upload | None) -> dict[str, Outcome]:
+    """Return the jobs that need no run; one that could not be uploaded is left for a worker."""
     outcomes = {}
     for name, job in jobs.items():
-        directory, answer = out / name, Answer("already")
+        directory, result = out / name, JobResult("already")
         if is_finished(job.config, RunDirectory(directory)):
-            answer = answer if upload is None else upload.after(answer, directory)
-            if answer.status == "already":
+            result = result if upload is None else upload.after(result, directory)
+            if result.status == "already":
                 outcomes[name] = Outcome(job, directory, "already")
     return outcomes
 
 
-def _check(engine: str, workers: int | None, retries: int) -> None:
+def _check_options(engine: str, workers: int | None, retries: int) -> None:
     if engine not in ENGINES:
         raise InputError(f"engine should be {' or '.join(ENGINES)}; got {engine!r}")
     if workers is not None and workers < 1:
@@ -187,7 +197,7 @@ def _check(engine: str, workers: int | None, retries: int) -> None:
         raise InputError(f"retries should be at least 0; got {retries}")
 
 
-def _started(engine: str, workers: int, address: str | None, upload: Upload | None) -> Engine:
+def _build_engine(engine: str, workers: int, address: str | None, upload: Upload | None) -> Engine:
     if engine == "ray":
         from deepccg.sweep.ray_engine import RayEngine
 

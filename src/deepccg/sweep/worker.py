@@ -1,8 +1,8 @@
-"""A process that does one job after the other: ``python -m deepccg.sweep.worker``.
+"""A process that executes one job after the other: ``python -m deepccg.sweep.worker``.
 
-Orders come on standard input, answers and progress go to standard output, one JSON object a line.
-When the input ends, be it that the parent closed it or that it was killed, the run in progress is
-saved and the process leaves: nothing is orphaned.
+Jobs come on standard input, results and progress go to standard output, one JSON object a line.
+When the input ends, because the parent closed it or was killed, the run in progress is saved and
+the process exits: nothing is orphaned.
 """
 
 import _thread
@@ -21,84 +21,84 @@ from pathlib import Path
 from typing import IO, Any
 
 from deepccg.records import RunDirectory
-from deepccg.sweep.job import Order, execute
+from deepccg.sweep.job import JobSpec, execute
 
-TELL_SECONDS = 0.2  # between two reports of progress
+PROGRESS_SECONDS = 0.5  # between two reports of progress
 GRACE_SECONDS = 60.0  # for the step in progress and a checkpoint
 
 
-class Telling:
-    """Writes to the parent; progress only now and then."""
+def main() -> None:
+    """Execute jobs until the input ends."""
+    # Had the parent process ignored these signals, no run could be stopped and saved.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    # What libraries print belongs in the log of the run, not among the results.
+    writer = MessageWriter(os.fdopen(os.dup(1), "w", encoding="utf-8"))
+    _redirect_output(os.devnull)
+    faulthandler.enable()
+    specs: queue.SimpleQueue[JobSpec | None] = queue.SimpleQueue()
+    stopping = threading.Event()
+    threading.Thread(target=_read_jobs, args=(specs, stopping), daemon=True).start()
+    with contextlib.suppress(KeyboardInterrupt):
+        while (spec := specs.get()) is not None:
+            with _log_output(Path(spec.directory)):
+                result = execute(spec, writer.progress, stopping.is_set)
+            writer.send(**asdict(result))
+
+
+class MessageWriter:
+    """Sends messages to the parent process."""
 
     def __init__(self, file: IO[str]) -> None:
         self._file = file
-        self._told = 0.0
+        self._reported = 0.0
 
-    def __call__(self, **said: Any) -> None:
-        """Say something. A parent that is gone hears nothing, and the input has ended as well."""
+    def send(self, **message: Any) -> None:
+        """Write a message; if the parent is gone, so is the input, and the process will exit."""
         with contextlib.suppress(BrokenPipeError):
-            self._file.write(json.dumps(said) + "\n")
+            self._file.write(json.dumps(message) + "\n")
             self._file.flush()
 
     def progress(self, step: int, steps: int) -> None:
-        """Say how far the run is, unless that was said just now."""
-        if time.monotonic() - self._told > TELL_SECONDS:
-            self._told = time.monotonic()
-            self(step=step, steps=steps)
+        """Report a step, unless another was reported just now."""
+        if time.monotonic() - self._reported > PROGRESS_SECONDS:
+            self._reported = time.monotonic()
+            self.send(step=step, steps=steps)
 
 
-def main() -> None:
-    """Do what is ordered until there is no more."""
-    # Were they ignored where this was started, nothing could be stopped and saved.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    # What libraries print belongs into the log of the run, not among the answers.
-    tell = Telling(os.fdopen(os.dup(1), "w", encoding="utf-8"))
-    _point_output_at(os.devnull)
-    faulthandler.enable()
-    orders: queue.SimpleQueue[Order | None] = queue.SimpleQueue()
-    leaving = threading.Event()
-    threading.Thread(target=_listen, args=(orders, leaving), daemon=True).start()
-    with contextlib.suppress(KeyboardInterrupt):
-        while (order := orders.get()) is not None:
-            with _logged(Path(order.directory)):
-                answer = execute(order, tell.progress, leaving.is_set)
-            tell(**asdict(answer))
-
-
-def _listen(orders: "queue.SimpleQueue[Order | None]", leaving: threading.Event) -> None:
-    """Pass orders on; at the end of the input have the main thread stop and save."""
+def _read_jobs(specs: "queue.SimpleQueue[JobSpec | None]", stopping: threading.Event) -> None:
+    """Pass jobs on; when the input ends, make the main thread stop and save."""
     for line in sys.stdin:
         if line.endswith("\n"):  # else the parent was killed while it wrote
-            orders.put(Order(**json.loads(line)))
-    leaving.set()  # for a run that loses the interrupt while it is set up
-    orders.put(None)
+            specs.put(JobSpec(**json.loads(line)))
+    stopping.set()  # for a run that loses the interrupt during its setup
+    specs.put(None)
     _thread.interrupt_main(signal.SIGINT)
     time.sleep(GRACE_SECONDS)
     os._exit(1)
 
 
 @contextlib.contextmanager
-def _logged(directory: Path) -> Iterator[None]:
-    """Meanwhile output goes to a file in the run directory, which is removed if it stays empty.
+def _log_output(directory: Path) -> Iterator[None]:
+    """Redirect output to a file in the run directory, and remove the file if it stays empty.
 
-    An error that nobody expected ends this process, and its traceback is printed there, too.
+    An unexpected error ends this process, and its traceback is printed to the same file.
     """
     log = RunDirectory(directory).log_path
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        _point_output_at(log)
-    except OSError:  # the run itself will say what is wrong with the directory
+        _redirect_output(log)
+    except OSError:  # the run itself will report what is wrong with the directory
         yield
         return
     yield
-    _point_output_at(os.devnull)
+    _redirect_output(os.devnull)
     with contextlib.suppress(OSError):
         if log.stat().st_size == 0:
             log.unlink()
 
 
-def _point_output_at(path: str | Path) -> None:
+def _redirect_output(path: str | Path) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)

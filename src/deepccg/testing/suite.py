@@ -70,8 +70,8 @@ def check_learner(
     ...     Config = Config
     ...
     ...     def learn(self, batch):
-    ...         before = int(self.outputs.seen.sum())
-    ...         x, y, rows = self.receive(batch)
+    ...         before = int(self.class_table.seen.sum())
+    ...         x, y, rows = self.begin_step(batch)
     ...         slots = reservoir_slots(before, self.memory.capacity, len(y), self.generator)
     ...         kept = slots >= 0
     ...         self.memory.write(slots[kept], x[kept], y[kept], rows[kept])
@@ -80,9 +80,9 @@ def check_learner(
     ...
     ...     def scores(self, x):
     ...         if self.memory.size == 0:
-    ...             return torch.full((len(x), len(self.outputs)), -torch.inf)
+    ...             return torch.full((len(x), len(self.class_table)), -torch.inf)
     ...         z = self.embed(self.memory.x)
-    ...         known = class_posterior(z, self.memory.y, len(self.outputs))
+    ...         known = class_posterior(z, self.memory.y, len(self.class_table))
     ...         near = -squared_distances(self.embed(x), known.mean)
     ...         return near.masked_fill(known.count == 0, -torch.inf)
     >>> check_learner(NearestMean)
@@ -90,8 +90,8 @@ def check_learner(
     What a check finds is said in one line each:
 
     >>> class Forgetful(NearestMean):
-    ...     def parts(self):
-    ...         return {k: v for k, v in super().parts().items() if k != "memory"}
+    ...     def state_parts(self):
+    ...         return {k: v for k, v in super().state_parts().items() if k != "memory"}
     >>> check_learner(Forgetful)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     deepccg.testing.toy.ContractError: Forgetful fails 1 of ... checks:

@@ -1,23 +1,5 @@
 """Experiment trackers: MLflow, TensorBoard, Weights & Biases. All of them are extras."""
 
-from deepccg.tracking.tracker import (
-    TRACKERS,
-    Point,
-    Points,
-    Tracked,
-    check_tracker,
-    parameters,
-    prepare_tracker,
-    tracked,
-)
+from deepccg.tracking.tracker import TRACKERS, Tracker, check_tracker, prepare_tracker, track_run
 
-__all__ = [
-    "TRACKERS",
-    "Point",
-    "Points",
-    "Tracked",
-    "check_tracker",
-    "parameters",
-    "prepare_tracker",
-    "tracked",
-]
+__all__ = ["TRACKERS", "Tracker", "check_tracker", "prepare_tracker", "track_run"]

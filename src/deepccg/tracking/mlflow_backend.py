@@ -1,4 +1,4 @@
-"""MLflow: its own variables (``MLFLOW_TRACKING_URI``, ``MLFLOW_EXPERIMENT_NAME``) apply."""
+"""MLflow; ``MLFLOW_TRACKING_URI``, ``MLFLOW_EXPERIMENT_NAME`` and its other variables apply."""
 
 import os
 import re
@@ -11,77 +11,76 @@ from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 
 from deepccg.core import InputError
-from deepccg.tracking.tracker import Described, Point
+from deepccg.tracking.tracker import MetricPoint, RunInfo
 
 IDENTITY_TAG = "deepccg.id"
-# What MLflow takes at a time.
-MOST_METRICS, MOST_PARAMETERS, LONGEST_PARAMETER = 1000, 100, 500
+# The limits of one request to MLflow.
+MAX_METRICS, MAX_PARAMETERS, MAX_PARAMETER_LENGTH = 1000, 100, 500
 
 
-class MlflowStore:
-    """A run in MLflow, found again by a tag."""
+class MlflowBackend:
+    """A run in MLflow, identified by a tag."""
 
     errors: ClassVar[tuple[type[Exception], ...]] = (MlflowException, OSError)
 
-    def __init__(self, described: Described) -> None:
+    def __init__(self, info: RunInfo) -> None:
         try:
-            self._client, where = experiment()
-            wanted = f"tags.`{IDENTITY_TAG}` = '{described.identity}'"
-            found = self._client.search_runs([where], wanted, max_results=1)
+            self._client, experiment = open_experiment()
+            query = f"tags.`{IDENTITY_TAG}` = '{info.identity}'"
+            found = self._client.search_runs([experiment], query, max_results=1)
             self._known: dict[str, set[int]] = {}
             if found:
                 self._run = found[0].info.run_id
                 self._client.update_run(self._run, status="RUNNING")
                 self._known = {name: self._steps(name) for name in found[0].data.metrics}
             else:
-                tags = {IDENTITY_TAG: described.identity}
-                created = self._client.create_run(where, tags=tags, run_name=described.title)
+                tags = {IDENTITY_TAG: info.identity}
+                created = self._client.create_run(experiment, tags=tags, run_name=info.title)
                 self._run = created.info.run_id
             parameters = [
-                Param(name, str(value)[:LONGEST_PARAMETER])
-                for name, value in described.parameters.items()
+                Param(name, str(value)[:MAX_PARAMETER_LENGTH])
+                for name, value in info.parameters.items()
             ]
-            for start in range(0, len(parameters), MOST_PARAMETERS):
-                some = parameters[start : start + MOST_PARAMETERS]
-                self._client.log_batch(self._run, params=some)
+            for start in range(0, len(parameters), MAX_PARAMETERS):
+                batch = parameters[start : start + MAX_PARAMETERS]
+                self._client.log_batch(self._run, params=batch)
         except self.errors as error:
             raise InputError(f"MLflow cannot be used: {' '.join(str(error).split())}") from None
 
-    def send(self, points: Sequence[Point]) -> None:
-        """Keep these points; steps that a metric has by now are the same points again."""
+    def send(self, points: Sequence[MetricPoint]) -> None:
+        """Store these points, except steps that a metric already has: they are the same points."""
         now = int(time.time() * 1000)
         metrics = [
-            Metric(plain, value, now, point.step)
+            Metric(valid, value, now, point.step)
             for point in points
             for name, value in point.values.items()
-            if point.step not in self._known.get(plain := _plain(name), ())
+            if point.step not in self._known.get(valid := _valid_name(name), ())
         ]
-        for start in range(0, len(metrics), MOST_METRICS):
-            some = metrics[start : start + MOST_METRICS]
-            self._client.log_batch(self._run, metrics=some)
-            for metric in some:  # lest they be sent again, should the next ones fail
+        for start in range(0, len(metrics), MAX_METRICS):
+            batch = metrics[start : start + MAX_METRICS]
+            self._client.log_batch(self._run, metrics=batch)
+            for metric in batch:  # not to be sent again if the next batch fails
                 self._known.setdefault(metric.key, set()).add(metric.step)
 
     def close(self, *, finished: bool) -> None:
-        """The run is finished, or was interrupted and may go on."""
+        """Mark the run as finished, or as interrupted."""
         self._client.set_terminated(self._run, "FINISHED" if finished else "KILLED")
 
     def _steps(self, name: str) -> set[int]:
         return {metric.step for metric in self._client.get_metric_history(self._run, name)}
 
 
-def experiment() -> tuple[MlflowClient, str]:
-    """A client, and the experiment that runs go to; it is made if it is not there."""
+def open_experiment() -> tuple[MlflowClient, str]:
+    """Return a client and the id of the experiment of all runs, created if it does not exist."""
     client = MlflowClient()
     name = os.environ.get("MLFLOW_EXPERIMENT_NAME", "deepccg")
     try:
         found = client.get_experiment_by_name(name)
-        where = client.create_experiment(name) if found is None else found.experiment_id
+        return client, client.create_experiment(name) if found is None else found.experiment_id
     except (MlflowException, OSError) as error:
         raise InputError(f"MLflow cannot be used: {' '.join(str(error).split())}") from None
-    return client, where
 
 
-def _plain(name: str) -> str:
-    """A name that MLflow takes."""
+def _valid_name(name: str) -> str:
+    """Replace characters that MLflow does not allow."""
     return re.sub(r"[^\w./ -]", "_", name)

@@ -1,4 +1,4 @@
-"""TensorBoard: event files in run directories, so that ``tensorboard --logdir runs`` has all."""
+"""TensorBoard: an event file in each run directory, for ``tensorboard --logdir runs``."""
 
 from collections.abc import Sequence
 from typing import ClassVar
@@ -6,34 +6,34 @@ from typing import ClassVar
 from torch.utils.tensorboard import SummaryWriter
 
 from deepccg.core import InputError
-from deepccg.tracking.tracker import Described, Point
+from deepccg.tracking.tracker import MetricPoint, RunInfo
 
 
-class TensorboardStore:
-    """One event file with the whole run: files of interrupted attempts make way for it.
+class TensorboardBackend:
+    """One event file with the whole run, which replaces those of interrupted attempts.
 
-    A TensorBoard that is looking on keeps what it has read; the new file tells it to forget that.
+    A TensorBoard that is open keeps what it has read; ``purge_step`` makes it drop that.
     """
 
     errors: ClassVar[tuple[type[Exception], ...]] = (OSError,)
 
-    def __init__(self, described: Described) -> None:
+    def __init__(self, info: RunInfo) -> None:
         try:
-            for old in described.directory.glob("events.out.tfevents.*"):
+            for old in info.directory.glob("events.out.tfevents.*"):
                 old.unlink()
-            self._writer = SummaryWriter(str(described.directory), purge_step=0)
+            self._writer = SummaryWriter(str(info.directory), purge_step=0)
         except OSError as error:
             raise InputError(f"cannot write {error.filename}: {error.strerror}") from None
-        rows = [f"| {name} | `{value}` |" for name, value in described.parameters.items()]
+        rows = [f"| {name} | `{value}` |" for name, value in info.parameters.items()]
         self._writer.add_text("config", "\n".join(["| field | value |", "| --- | --- |", *rows]))
 
-    def send(self, points: Sequence[Point]) -> None:
-        """Keep these points, on disk."""
+    def send(self, points: Sequence[MetricPoint]) -> None:
+        """Write these points to disk."""
         for point in points:
             for name, value in point.values.items():
                 self._writer.add_scalar(name, value, point.step)
         self._writer.flush()
 
-    def close(self, *, finished: bool) -> None:  # noqa: ARG002  (an event file does not say)
+    def close(self, *, finished: bool) -> None:  # noqa: ARG002  (event files have no such mark)
         """Close the file."""
         self._writer.close()

@@ -1,4 +1,4 @@
-"""Telling a tracker what a run writes down, while it does."""
+"""Send the records of a run to an experiment tracker while they are written."""
 
 import contextlib
 import importlib.util
@@ -23,16 +23,19 @@ from deepccg.records import (
     write_atomically,
 )
 
+TRACKERS = {"mlflow": "tracking", "tensorboard": "tracking", "wandb": "wandb"}  # and their extras
+SEND_SECONDS = 2.0  # between two deliveries; a method may write a record for every batch
+
 
 @dataclass(frozen=True)
-class Described:
-    """A run, as a tracker sees it.
+class RunInfo:
+    """A run, as a tracker knows it.
 
     Args:
-        identity: The same whenever the run is continued, and no other run's.
-        title: What people call it.
-        directory: Where it is on this machine.
-        parameters: Its configuration, flat.
+        identity: Unique, and the same whenever the run is continued.
+        title: A readable name.
+        directory: The run directory.
+        parameters: The configuration, flat.
     """
 
     identity: str
@@ -42,71 +45,160 @@ class Described:
 
 
 @dataclass(frozen=True)
-class Point:
-    """Some numbers at one step.
+class MetricPoint:
+    """Metrics at one step.
 
     Args:
         step: Batches learned.
-        values: The numbers, by name.
+        values: The metrics, by name.
     """
 
     step: int
     values: Mapping[str, float]
 
 
-class Store(Protocol):
-    """One run in a tracker. Points that it has from before it does not take again."""
+class TrackerBackend(Protocol):
+    """One run in a tracker. Points that the tracker already has are not added again."""
 
     @property
     def errors(self) -> tuple[type[Exception], ...]:
         """What is raised when the tracker cannot be reached."""
 
-    def send(self, points: Sequence[Point]) -> None:
-        """Keep these points."""
+    def send(self, points: Sequence[MetricPoint]) -> None:
+        """Store these points."""
 
     def close(self, *, finished: bool) -> None:
-        """The run is finished, or was interrupted."""
+        """Mark the run as finished or as interrupted."""
 
 
-class Points:
-    """Makes points of records, which come in the order they were written.
+@contextlib.contextmanager
+def track_run(
+    name: str | None, target: RunDirectory, config: Mapping[str, Any]
+) -> Iterator["Tracker"]:
+    """Send a run's records to a tracker, including those written before.
 
-    A training record gives ``train/loss`` and whatever else the method told; an evaluation gives
-    every metric of ``deepccg.records.summary`` over the evaluations so far (``eval/...``) and each
-    task's accuracy (``task_3/...``).
+    ``records.jsonl`` decides: whether the tracker has received more than the checkpoint has, or
+    less, in the end it has each record once, however often the run was interrupted.
+
+    Args:
+        name: One of ``TRACKERS``; ``None`` for no tracker.
+        target: The run directory, opened and rolled back to its checkpoint.
+        config: The run's configuration.
+    """
+    if name is None:
+        yield Tracker(None)
+        return
+    title = "/".join(target.path.absolute().parts[-2:])
+    info = RunInfo(_identity(target), title, target.path, parameters(config))
+    tracker = Tracker(_open_backend(name, info))
+    for record in target.records():
+        tracker.record(record)
+    finished = False
+    try:
+        yield tracker
+        finished = True
+    finally:
+        tracker.close(finished=finished)
+
+
+class Tracker:
+    """Sends records to a backend in batches. A backend that fails costs a warning, not the run.
+
+    Args:
+        backend: Receives the records; ``None`` to discard them.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, backend: TrackerBackend | None) -> None:
+        self._backend = backend
         self._evaluations: list[Evaluation] = []
+        self._unsent: list[MetricPoint] = []
+        self._sent_at = time.monotonic()
+        self._failure: str | None = None
 
-    def of(self, record: Record) -> Point:
-        """The numbers of a record; those of a kind that this does not know as they stand in it."""
-        if isinstance(record, Training):
-            values = {"loss": record.loss, **record.extra}
-            return Point(record.step, {f"train/{name}": float(v) for name, v in values.items()})
+    def record(self, record: Record) -> None:
+        """Send a record, at once or with later ones."""
+        if self._backend is None:
+            return
         if isinstance(record, Evaluation):
             self._evaluations.append(record)
-            return Point(record.step, self._scores(record))
-        numbers = {
-            f"{record.type}/{name}": float(value)
-            for name, value in record.to_json().items()
-            if name != "step" and isinstance(value, int | float)
-        }
-        return Point(record.step, numbers)
+        self._unsent.append(metric_point(record, self._evaluations))
+        if self._failure is None and time.monotonic() - self._sent_at > SEND_SECONDS:
+            self._send(self._backend)
 
-    def _scores(self, last: Evaluation) -> dict[str, float]:
-        so_far = summary(self._evaluations)
-        scores = {f"eval/{name}": value for name, value in so_far.items() if value is not None}
-        for score in last.tasks:
-            of_task = f"task_{score.task}"
-            scores[f"{of_task}/task_accuracy"] = score.task_correct / score.images
+    def close(self, *, finished: bool) -> None:
+        """Send the rest, and once more what could not be sent before."""
+        if self._backend is None:
+            return
+        self._send(self._backend)
+        with contextlib.suppress(*self._backend.errors):
+            self._backend.close(finished=finished)
+        if self._unsent:
+            warnings.warn(
+                f"tracking: {len(self._unsent)} records were not delivered ({self._failure}); "
+                f"the same command again delivers them",
+                stacklevel=2,
+            )
+
+    def _send(self, backend: TrackerBackend) -> None:
+        try:
+            backend.send(self._unsent)
+        except backend.errors as error:
+            self._failure = " ".join(f"{error}".split())
+        else:
+            self._unsent, self._failure = [], None
+        self._sent_at = time.monotonic()
+
+
+def check_tracker(name: str) -> None:
+    """Reject a name that is no tracker's, or one that is not installed."""
+    if name not in TRACKERS:
+        raise InputError(f"track should be {' or '.join(TRACKERS)}; got {name!r}")
+    if importlib.util.find_spec(name) is None:
+        command = f"pip install 'deepccg[{TRACKERS[name]}]'"
+        raise InputError(f"tracking with {name} needs a package: {command}")
+
+
+def prepare_tracker(name: str) -> None:
+    """Create what all runs share, before several of them try to at once."""
+    check_tracker(name)
+    if name == "mlflow":
+        from deepccg.tracking.mlflow_backend import open_experiment
+
+        open_experiment()
+
+
+def metric_point(record: Record, evaluations: Sequence[Evaluation]) -> MetricPoint:
+    """Return the metrics of a record.
+
+    A training record gives ``train/loss`` and the method's diagnostics; an evaluation gives every
+    metric of ``deepccg.records.summary`` over the evaluations so far (``eval/...``) and each task's
+    accuracy (``task_3/...``); any other record its numbers as they are.
+
+    Args:
+        record: The record.
+        evaluations: All evaluations so far, the record included.
+    """
+    if isinstance(record, Training):
+        values = {"loss": record.loss, **record.extra}
+        return MetricPoint(record.step, {f"train/{name}": float(v) for name, v in values.items()})
+    if isinstance(record, Evaluation):
+        metrics = summary(evaluations)
+        scores = {f"eval/{name}": value for name, value in metrics.items() if value is not None}
+        for score in record.tasks:
+            scores[f"task_{score.task}/task_accuracy"] = score.task_correct / score.images
             if score.class_correct is not None:
-                scores[f"{of_task}/class_accuracy"] = score.class_correct / score.images
-        return scores
+                scores[f"task_{score.task}/class_accuracy"] = score.class_correct / score.images
+        return MetricPoint(record.step, scores)
+    numbers = {
+        f"{record.type}/{name}": float(value)
+        for name, value in record.to_json().items()
+        if name != "step" and isinstance(value, int | float)
+    }
+    return MetricPoint(record.step, numbers)
 
 
 def parameters(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A configuration as a flat table, without what it leaves open.
+    """Flatten a configuration, without fields that are ``None``.
 
     >>> parameters({"seed": 0, "memory": None, "method": {"name": "er", "lr": 0.1}})
     {'seed': 0, 'method.name': 'er', 'method.lr': 0.1}
@@ -114,122 +206,24 @@ def parameters(config: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in flatten(config).items() if value is not None}
 
 
-TRACKERS = {"mlflow": "mlflow", "tensorboard": "tensorboard", "wandb": "wandb"}  # and their modules
-
-
-def check_tracker(name: str) -> None:
-    """Refuse, in one line, a name that is no tracker's or one that is not installed."""
-    if name not in TRACKERS:
-        raise InputError(f"track should be {' or '.join(TRACKERS)}; got {name!r}")
-    if importlib.util.find_spec(TRACKERS[name]) is None:
-        extra = "wandb" if name == "wandb" else "tracking"
-        raise InputError(f"tracking with {name} needs a package: pip install 'deepccg[{extra}]'")
-
-
-def prepare_tracker(name: str) -> None:
-    """Make what all runs share, before several of them want it at once."""
+def _open_backend(name: str, info: RunInfo) -> TrackerBackend:
+    """Create a run in a tracker, or open the one that was interrupted."""
     check_tracker(name)
     if name == "mlflow":
-        from deepccg.tracking.mlflow_backend import experiment
+        from deepccg.tracking.mlflow_backend import MlflowBackend
 
-        experiment()
-
-
-def open_store(name: str, described: Described) -> Store:
-    """A run in a tracker: a new one, or the one that it was before it was interrupted."""
-    check_tracker(name)
-    if name == "mlflow":
-        from deepccg.tracking.mlflow_backend import MlflowStore
-
-        return MlflowStore(described)
+        return MlflowBackend(info)
     if name == "tensorboard":
-        from deepccg.tracking.tensorboard_backend import TensorboardStore
+        from deepccg.tracking.tensorboard_backend import TensorboardBackend
 
-        return TensorboardStore(described)
-    from deepccg.tracking.wandb_backend import WandbStore
+        return TensorboardBackend(info)
+    from deepccg.tracking.wandb_backend import WandbBackend
 
-    return WandbStore(described)
-
-
-SEND_SECONDS = 2.0  # between two deliveries; a method may write a record for every batch
-
-
-class Tracked:
-    """Passes on records. A store that fails costs a warning, never the run.
-
-    Args:
-        store: Where they go; ``None`` for nowhere.
-    """
-
-    def __init__(self, store: Store | None) -> None:
-        self._store = store
-        self._points = Points()
-        self._waiting: list[Point] = []
-        self._sent_at = time.monotonic()
-        self._failed: str | None = None
-
-    def record(self, record: Record) -> None:
-        """A record was written."""
-        if self._store is None:
-            return
-        self._waiting.append(self._points.of(record))
-        if self._failed is None and time.monotonic() - self._sent_at > SEND_SECONDS:
-            self._send(self._store)
-
-    def close(self, *, finished: bool) -> None:
-        """Deliver the rest; what failed before is tried once more."""
-        if self._store is None:
-            return
-        self._send(self._store)
-        with contextlib.suppress(*self._store.errors):
-            self._store.close(finished=finished)
-        if self._waiting:
-            warnings.warn(
-                f"tracking: {len(self._waiting)} records were not delivered ({self._failed}); "
-                f"the same command again delivers them",
-                stacklevel=2,
-            )
-
-    def _send(self, store: Store) -> None:
-        try:
-            store.send(self._waiting)
-        except store.errors as error:
-            self._failed = " ".join(f"{error}".split())
-        else:
-            self._waiting, self._failed = [], None
-        self._sent_at = time.monotonic()
-
-
-@contextlib.contextmanager
-def tracked(name: str | None, target: RunDirectory, config: Mapping[str, Any]) -> Iterator[Tracked]:
-    """Have a run's records told to a tracker, those that it has by now included.
-
-    The records are the truth: a tracker that was told more than the checkpoint knows, or less, has
-    each of them once in the end, however often the run is interrupted.
-
-    Args:
-        name: One of ``TRACKERS``; ``None`` for no tracker.
-        target: The run directory, opened and taken back to its checkpoint.
-        config: What is run.
-    """
-    if name is None:
-        yield Tracked(None)
-        return
-    title = "/".join(target.path.absolute().parts[-2:])
-    described = Described(_identity(target), title, target.path, parameters(config))
-    tracked = Tracked(open_store(name, described))
-    for record in target.records():
-        tracked.record(record)
-    finished = False
-    try:
-        yield tracked
-        finished = True
-    finally:
-        tracked.close(finished=finished)
+    return WandbBackend(info)
 
 
 def _identity(target: RunDirectory) -> str:
-    """What the run is called by trackers: random, and written down before any of them hears it."""
+    """Return the run's id for trackers: random, and on disk before any tracker gets it."""
     path = target.tracking_path
     try:
         if not path.exists():
@@ -240,4 +234,4 @@ def _identity(target: RunDirectory) -> str:
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror}") from None
     except (AttributeError, KeyError, TypeError, ValueError, RecursionError):
-        raise RecordError(f"{path} holds no id: remove it to be tracked anew") from None
+        raise RecordError(f"{path} holds no id: remove it to be tracked as a new run") from None

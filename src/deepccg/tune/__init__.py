@@ -1,19 +1,16 @@
 """Choosing a method's fields on held-out training data."""
 
 from deepccg.tune.preset import point_text, preset_text, trials_json
-from deepccg.tune.space import Axis, Choice, Point, Range, grid_points, parse_axis
+from deepccg.tune.space import Choice, Range, parse_axis
 from deepccg.tune.tune import Trial, Tuned, check_fixed, check_settings, tune
 
 __all__ = [
-    "Axis",
     "Choice",
-    "Point",
     "Range",
     "Trial",
     "Tuned",
     "check_fixed",
     "check_settings",
-    "grid_points",
     "parse_axis",
     "point_text",
     "preset_text",

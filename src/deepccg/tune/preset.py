@@ -1,4 +1,4 @@
-"""What a search found, as a preset file and as JSON."""
+"""Results of searches as a preset file and as JSON."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -8,15 +8,15 @@ import tomli_w
 
 from deepccg.core import InputError
 from deepccg.experiment import nested
-from deepccg.tune.tune import KEYS, Trial, Tuned
+from deepccg.tune.tune import RULE_KEYS, Trial, Tuned
 
 
 def preset_text(found: Sequence[Tuned], command: str) -> str:
-    """A file for ``run --preset``: a rule for each search, its trials above it as comments.
+    """Return a file for ``run --preset``: a rule for each search, below its trials as comments.
 
     Args:
-        found: The searches; each must have a trial that worked.
-        command: How they were made.
+        found: The searches; each must have a trial that did not fail.
+        command: What was typed for them.
     """
     parts = [
         f"# Written by: {command}\n"
@@ -33,7 +33,7 @@ def preset_text(found: Sequence[Tuned], command: str) -> str:
 
 
 def trials_json(found: Sequence[Tuned], command: str) -> str:
-    """Every trial with all its scores."""
+    """Return every trial with all its scores."""
     searches = [
         {
             "settings": dict(tuned.settings),
@@ -41,7 +41,7 @@ def trials_json(found: Sequence[Tuned], command: str) -> str:
             "trials": [
                 {
                     "point": dict(trial.point),
-                    "mean": trial.accuracy.mean if trial.accuracy else None,
+                    "mean": trial.mean,
                     "scores": {str(seed): score for seed, score in trial.scores.items()},
                     "errors": list(trial.errors),
                 }
@@ -54,7 +54,7 @@ def trials_json(found: Sequence[Tuned], command: str) -> str:
 
 
 def point_text(trial: Trial) -> str:
-    """The values that were tried.
+    """Return the values of a trial.
 
     >>> point_text(Trial({"method.strength": 1.0, "method.lr": 0.1}, {}))
     'strength = 1.0, lr = 0.1'
@@ -65,16 +65,16 @@ def point_text(trial: Trial) -> str:
 def _line(trial: Trial, best: Trial) -> str:
     accuracy = trial.accuracy
     if accuracy is None:
-        told = f"failed: {trial.errors[0]}"
+        text = f"failed: {trial.errors[0]}"
     else:
         error = accuracy.standard_error
-        told = f"{100 * accuracy.mean:.2f}" + (f" +- {100 * error:.2f}" if error else "")
-    plain = " ".join("".join(c if c.isprintable() else " " for c in told).split())
+        text = f"{100 * accuracy.mean:.2f}" + (f" +- {100 * error:.2f}" if error else "")
+    plain = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     return f"{'*' if trial is best else ' '} {point_text(trial)}: {plain}"
 
 
 def _rule(settings: Mapping[str, Any], best: Trial) -> dict[str, Any]:
-    """Applies where the search was made; sets what all its runs had and what it chose."""
-    named = {key: settings[field] for key, field in KEYS.items() if field in settings}
-    own = {field: value for field, value in settings.items() if field not in KEYS.values()}
-    return {**named, "set": nested({**own, **best.point})}
+    """Return a rule that matches the search, and sets what its runs shared and what it chose."""
+    match = {key: settings[field] for key, field in RULE_KEYS.items() if field in settings}
+    shared = {field: value for field, value in settings.items() if field not in RULE_KEYS.values()}
+    return {**match, "set": nested({**shared, **best.point})}

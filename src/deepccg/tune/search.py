@@ -1,5 +1,6 @@
-"""Searching a space for the point with the highest score."""
+"""Search a space for the point with the highest score: a grid, or Optuna."""
 
+import math
 import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
@@ -10,36 +11,36 @@ from deepccg.tune.space import Axis, Choice, Point, grid_points
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
 
-# The score of each point, higher is better; None where it has none.
+# Returns the score of each point, higher is better; None for a point that failed.
 Score: TypeAlias = Callable[[Sequence[Point]], Sequence[float | None]]
 
-MOST_POINTS = 10_000
+MAX_POINTS = 10_000
 SAMPLER_SEED = 0
 
 
-def by_grid(axes: Sequence[Axis], score: Score) -> list[Point]:
+def grid_search(axes: Sequence[Axis], score: Score) -> list[Point]:
     """Score every combination, all at once; returns the points in order."""
-    size = 1
-    for axis in axes:
-        size *= len(axis.values)
-    if size > MOST_POINTS:
-        raise InputError(f"the grid has {size:,} points; at most {MOST_POINTS:,} are possible")
+    size = math.prod(len(axis.values) for axis in axes)
+    if size > MAX_POINTS:
+        raise InputError(f"the grid has {size:,} points; at most {MAX_POINTS:,} are possible")
     points = list(grid_points(axes))
     score(points)
     return points
 
 
-def by_optuna(axes: Sequence[Axis], score: Score, trials: int, together: int = 1) -> list[Point]:
+def optuna_search(
+    axes: Sequence[Axis], score: Score, trials: int, together: int = 1
+) -> list[Point]:
     """Score points that Optuna's tree-structured Parzen estimator suggests; returns them in order.
 
-    The same scores give the same suggestions. So a search that was interrupted is repeated from
-    its beginning, and costs nothing where ``score`` remembers.
+    The same scores give the same suggestions. So an interrupted search is repeated from its
+    beginning, which costs nothing where ``score`` reads finished runs back.
 
     Args:
-        axes: What may be chosen.
+        axes: The space.
         score: Scores points.
         trials: How many points.
-        together: How many are suggested at a time: more keep more processors busy, and know less.
+        together: How many are suggested at a time: more use more processors, each less informed.
     """
     try:
         import optuna
@@ -52,10 +53,10 @@ def by_optuna(axes: Sequence[Axis], score: Score, trials: int, together: int = 1
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         sampler = optuna.samplers.TPESampler(seed=SAMPLER_SEED, constant_liar=True)
     study = optuna.create_study(direction="maximize", sampler=sampler)
-    ranges = {axis.field: _distribution(axis) for axis in axes}
+    space = {axis.field: _distribution(axis) for axis in axes}
     found: list[Point] = []
     while len(found) < trials:
-        asked = [study.ask(ranges) for _ in range(min(together, trials - len(found)))]
+        asked = [study.ask(space) for _ in range(min(together, trials - len(found)))]
         points = [_point(axes, trial.params) for trial in asked]
         for trial, value in zip(asked, score(points), strict=True):
             if value is None:
@@ -67,11 +68,7 @@ def by_optuna(axes: Sequence[Axis], score: Score, trials: int, together: int = 1
 
 
 def _distribution(axis: Axis) -> "BaseDistribution":
-    from optuna.distributions import (
-        CategoricalDistribution,
-        FloatDistribution,
-        IntDistribution,
-    )
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
     if isinstance(axis, Choice):
         return CategoricalDistribution(axis.values)

@@ -1,4 +1,4 @@
-"""What a search may choose: axes of values, or ranges of numbers."""
+"""Search spaces: fields with lists of values or ranges of numbers."""
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +13,7 @@ from deepccg.records import parse_toml
 Kind: TypeAlias = Literal["lin", "log", "int"]
 Point: TypeAlias = Mapping[str, Any]  # a value for each field
 
-DIGITS = 4  # significant ones: a searched number is no more exact than that
+DIGITS = 4  # significant ones; no search is more exact
 _HOW = "write FIELD=V1,V2,... or FIELD=log:LOW:HIGH (also lin, int; :N for a grid of N)"
 
 
@@ -26,7 +26,7 @@ class Choice:
 
     @property
     def ends(self) -> tuple[Any, ...]:
-        """Values by which to see whether the field takes what it may be given: all."""
+        """The values to validate before a search: all of them."""
         return self.values
 
 
@@ -39,7 +39,7 @@ class Range:
         low: The smallest.
         high: The largest.
         kind: ``log``: each factor equally likely; ``lin``: each number; ``int``: each integer.
-        points: How many of them make a grid; ``None``: it is for sampling only.
+        points: How many of them make a grid; ``None`` for sampling only.
     """
 
     field: str
@@ -50,12 +50,12 @@ class Range:
 
     @property
     def ends(self) -> tuple[Any, ...]:
-        """The smallest and the largest value."""
+        """The values to validate before a search: the smallest and the largest."""
         return self.rounded(self.low), self.rounded(self.high)
 
     @property
     def values(self) -> tuple[Any, ...]:
-        """Evenly spaced, by number or by factor."""
+        """The grid, evenly spaced by number or by factor."""
         if self.points is None:
             raise InputError(
                 f"a grid needs values for {self.field}: write for example "
@@ -66,7 +66,7 @@ class Range:
         return tuple(dict.fromkeys(self.rounded(number) for number in numbers))
 
     def rounded(self, number: float) -> float | int:
-        """As it is tried and written.
+        """Round a number to what is tried and written.
 
         >>> Range("method.lr", 1e-3, 1.0, "log").rounded(0.0123456)
         0.01235
@@ -78,11 +78,11 @@ Axis: TypeAlias = Choice | Range
 
 
 def parse_axis(text: str, fields: type[Config]) -> Axis:
-    """An axis as it is written on the command line.
+    """Parse an axis as it is written on the command line.
 
     Args:
         text: ``FIELD=V1,V2`` or ``FIELD=log:LOW:HIGH``.
-        fields: The method's own; these need no ``method.`` before them.
+        fields: The method's configuration, whose fields need no ``method.`` before them.
 
     >>> from deepccg.methods import METHODS
     >>> parse_axis("strength=1,10", METHODS["ewc"].Config)
@@ -105,7 +105,7 @@ def parse_axis(text: str, fields: type[Config]) -> Axis:
 
 
 def grid_points(axes: Sequence[Axis]) -> Iterator[Point]:
-    """Every combination, the last axis changing fastest."""
+    """Yield every combination, the last axis changing fastest."""
     fields = [axis.field for axis in axes]
     for values in itertools.product(*(axis.values for axis in axes)):
         yield dict(zip(fields, values, strict=True))
@@ -118,8 +118,8 @@ def _range(field: str, kind: Kind, text: str) -> Range:
         points = int(parts[2]) if len(parts) > 2 else None
     except (IndexError, ValueError):
         raise InputError(f"--space {field}={kind}:{text}: {_HOW}") from None
-    sound = -np.inf < low < high < np.inf and (kind != "log" or low > 0) and len(parts) <= 3
-    if not sound or (points is not None and not 2 <= points <= 1000):
+    valid = -np.inf < low < high < np.inf and (kind != "log" or low > 0) and len(parts) <= 3
+    if not valid or (points is not None and not 2 <= points <= 1000):
         raise InputError(
             f"--space {field}={kind}:{text}: LOW must be below HIGH (above 0 for log), "
             f"and a grid has 2 to 1000 points"
@@ -128,7 +128,7 @@ def _range(field: str, kind: Kind, text: str) -> Range:
 
 
 def _value(text: str) -> Any:
-    """A number, true or false, or else a word."""
+    """Return a number, true or false, or else the word itself."""
     try:
         return parse_toml(f"value = {text.strip()}")["value"]
     except ValueError:

@@ -104,7 +104,7 @@ class Auditor:
         state = learner.state_dict()
         if fingerprint(state) != before:
             self._fail("evaluation", "the learner's state changed while it was being tested")
-        self._judge_holdings(learner, state)
+        self._judge_memory(learner, state)
         self._judge_test_part()
         self._counter.phase = "learning"
 
@@ -160,11 +160,11 @@ class Auditor:
                 f"tasks or the other images of the batch",
             )
 
-    def _judge_holdings(self, learner: Learner, state: State) -> None:
+    def _judge_memory(self, learner: Learner, state: State) -> None:
         for step in self._unknown:
             self._train.add(self._stream[step].x)
         self._unknown.clear()
-        claims, reach = learner.holdings(), all_tensors(learner)
+        claims, reach = learner.memory_usage(), all_tensors(learner)
         held = held_by(state, claims, self._train, self._limits)
         self._found.held = held
         self._found.most_examples = max(self._found.most_examples, held.examples)
@@ -180,7 +180,7 @@ class Auditor:
             self._fail(
                 "bytes",
                 f"the learner holds {unnamed:,} bytes in addition to network and head that its "
-                f"holdings() do not name; {self._limits.allowance:,} need no name",
+                f"memory_usage() does not name; {self._limits.allowance:,} need no name",
             )
 
     def _test_examples(self) -> ExampleIndex:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch._C import _functorch  # no public way to see how many examples vmap carries
 
-from deepccg.core import Holdings, Learner, State
+from deepccg.core import Learner, MemoryUsage, State
 
 Phase = Literal["learning", "evaluation", "audit"]
 KINDS = ("forward_calls", "forward_images", "backward_calls", "backward_images")
@@ -178,7 +178,7 @@ class StorageLimits:
         return max(0, tensor_bytes(kept) - self.model - math.ceil(named))
 
 
-def held_by(state: State, claims: Holdings, index: ExampleIndex, limits: StorageLimits) -> Held:
+def held_by(state: State, claims: MemoryUsage, index: ExampleIndex, limits: StorageLimits) -> Held:
     """Measure a state: the same for a learner that was continued from a checkpoint."""
     examples = len(index.found_in(state.tensors.values()))
     unnamed = limits.unnamed(state.tensors.values(), claims.total)
@@ -194,7 +194,7 @@ def all_tensors(learner: Learner) -> list[Tensor]:
     return list(reachable_tensors(learner, *(vars(kind) for kind in type(learner).__mro__)))
 
 
-def unnamed_in_reach(tensors: Iterable[Tensor], claims: Holdings, limits: StorageLimits) -> int:
+def unnamed_in_reach(tensors: Iterable[Tensor], claims: MemoryUsage, limits: StorageLimits) -> int:
     """Return undeclared bytes in reach; room reserved for a full memory counts as declared."""
     grown = max(1.0, limits.budget / claims.examples) if claims.examples else 1.0
     return limits.unnamed(tensors, grown * claims.total)

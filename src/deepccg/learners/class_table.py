@@ -1,4 +1,4 @@
-"""Which column belongs to which class, which classes were seen, and what each task allows."""
+"""The class table: columns of classes, how many examples of each were seen, masks of tasks."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -12,23 +12,23 @@ from deepccg.core import Batch, InputError, State, StateMismatch, Task
 Mask = Literal["task", "seen", "all"]
 
 LARGEST = 2**63  # beyond what a tensor counts
-OPEN_TASK = 0  # row of the task that ``task=None`` means: all classes seen, whenever it is asked
+OPEN_TASK = 0  # index of the task that ``task=None`` means: all classes seen so far
 
 
-class Outputs:
-    """Columns in order of first appearance, and the mask table of every method.
+class ClassTable:
+    """Columns in order of first appearance, and the masks of every method.
 
-    A task's row number, not its id, is what memories store; row 0 is the open task.
+    Memories store a task's index in this table, not its id; index 0 is the open task.
     """
 
     def __init__(self, classes: Sequence[int] = ()) -> None:
         self.classes: list[int] = []
-        self.tasks: list[tuple[int, tuple[int, ...]]] = []  # id and columns; row = position + 1
+        self.tasks: list[tuple[int, tuple[int, ...]]] = []  # id and columns; index = position + 1
         self.seen = torch.zeros(0, dtype=torch.int64)  # examples seen of each class
         self.arrival: list[int] = []  # columns in the order their first examples came
-        self.current: int | None = None  # row of the last batch's task
+        self.current: int | None = None  # index of the last batch's task
         self._column: dict[int, int] = {}
-        self._row: dict[int, int] = {}
+        self._index_of: dict[int, int] = {}  # by task id
         self._task_mask = torch.zeros(1, 0, dtype=torch.bool)
         self.declare(classes)
 
@@ -48,17 +48,17 @@ class Outputs:
                     f"labels {foreign} are not among the classes {list(task.classes)} "
                     f"of task {task.id}"
                 )
-        return self.current is not None and self.current != self._row_of(batch.task)
+        return self.current is not None and self.current != self._task_index(batch.task)
 
     def observe(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Meet a batch that ``begins_task`` has checked: give its classes columns, count them.
+        """Count a batch that ``begins_task`` has checked; new classes get columns.
 
         Returns:
-            The batch's class columns ``[B]`` and task rows ``[B]``.
+            The batch's class columns ``[B]`` and task indices ``[B]``.
         """
         for task in _distinct_tasks(batch):
             self._add_task(task)
-        self.current = row = OPEN_TASK if batch.task is None else self._row[batch.task.id]
+        self.current = index = OPEN_TASK if batch.task is None else self._index_of[batch.task.id]
         labels: list[int] = batch.y.tolist()
         self.declare(labels)
         columns = [self._column[label] for label in labels]
@@ -68,42 +68,55 @@ class Outputs:
         met = torch.from_numpy(np.array(columns, dtype=np.int64))
         self.seen = self.seen + torch.bincount(met, minlength=len(self))
         if batch.tasks is None:
-            return met, torch.full_like(met, row)
-        return met, torch.tensor([self._row[task.id] for task in batch.tasks])
+            return met, torch.full_like(met, index)
+        return met, torch.tensor([self._index_of[task.id] for task in batch.tasks])
 
-    def mask(self, kind: Mask, rows: Tensor) -> Tensor:
-        """Allowed columns ``[B, C]`` of examples with task ``rows [B]``.
+    def mask(self, kind: Mask, task_idx: Tensor) -> Tensor:
+        """Allowed columns ``[B, C]`` of examples of tasks ``task_idx [B]``.
 
         ``task``: the example's own task; ``seen``: all classes seen; ``all``: every output.
         """
         if kind == "all":
-            return torch.ones(len(rows), len(self), dtype=torch.bool)
+            return torch.ones(len(task_idx), len(self), dtype=torch.bool)
         seen = self.seen > 0
-        if kind == "seen" or not self.tasks:  # without tasks every row is the open one
-            return seen.expand(len(rows), -1)
-        rows = rows.cpu()
-        return torch.where((rows == OPEN_TASK)[:, None], seen, self._task_mask[rows])
+        if kind == "seen" or not self.tasks:  # without tasks every index is the open task's
+            return seen.expand(len(task_idx), -1)
+        task_idx = task_idx.cpu()
+        return torch.where((task_idx == OPEN_TASK)[:, None], seen, self._task_mask[task_idx])
+
+    def replay_mask(self, train: Mask, task_idx: Tensor, replay: Mask, replayed: Tensor) -> Tensor:
+        """Allowed columns ``[B + R, C]`` of a batch under ``train`` and a replay under ``replay``.
+
+        Args:
+            train: Mask of the batch.
+            task_idx: Its task indices ``[B]``.
+            replay: Mask of the replayed examples.
+            replayed: Their task indices ``[R]``.
+        """
+        if train == replay:
+            return self.mask(train, torch.cat([task_idx, replayed]))
+        return torch.cat([self.mask(train, task_idx), self.mask(replay, replayed)])
 
     def columns_of(self, task: Task) -> list[int]:
         """Columns of those of the task's classes that have been seen."""
         columns = [self._column[c] for c in task.classes if c in self._column]
         return [column for column in columns if self.seen[column] > 0]
 
-    def _row_of(self, task: Task | None) -> int | None:
-        return OPEN_TASK if task is None else self._row.get(task.id)
+    def _task_index(self, task: Task | None) -> int | None:
+        return OPEN_TASK if task is None else self._index_of.get(task.id)
 
     def _check_known(self, task: Task) -> None:
-        known = self._row.get(task.id)
+        known = self._index_of.get(task.id)
         if known is not None:
             columns = self.tasks[known - 1][1]
             if {self.classes[c] for c in columns} != set(task.classes):
                 raise InputError(f"task {task.id} came with other classes before; give it a new id")
 
     def _add_task(self, task: Task) -> None:
-        if task.id not in self._row:
+        if task.id not in self._index_of:
             self.declare(task.classes)
             self.tasks.append((task.id, tuple(self._column[c] for c in task.classes)))
-            self._index()
+            self._rebuild()
 
     def declare(self, labels: Sequence[int]) -> None:
         """Give columns to those of ``labels`` that have none; nothing counts as seen."""
@@ -111,17 +124,17 @@ class Outputs:
         if new:
             self.classes += [int(label) for label in new]
             self.seen = torch.cat([self.seen, torch.zeros(len(new), dtype=torch.int64)])
-            self._index()
+            self._rebuild()
 
-    def _index(self) -> None:
+    def _rebuild(self) -> None:
         self._column = {label: column for column, label in enumerate(self.classes)}
-        self._row = {task_id: row for row, (task_id, _) in enumerate(self.tasks, start=1)}
+        self._index_of = {task_id: i for i, (task_id, _) in enumerate(self.tasks, start=1)}
         self._task_mask = torch.zeros(len(self.tasks) + 1, len(self.classes), dtype=torch.bool)
-        for row, (_, columns) in enumerate(self.tasks, start=1):
-            self._task_mask[row, list(columns)] = True
+        for index, (_, columns) in enumerate(self.tasks, start=1):
+            self._task_mask[index, list(columns)] = True
 
     def state(self) -> State:
-        """Everything, as JSON."""
+        """Return everything, as JSON."""
         tasks = [[task_id, list(columns)] for task_id, columns in self.tasks]
         meta = {
             "classes": list(self.classes),
@@ -155,14 +168,14 @@ class Outputs:
             raise StateMismatch("the state's classes, counts and tasks do not fit together")
 
     def load(self, state: State) -> None:
-        """Be exactly what ``state`` says."""
+        """Take over what ``state`` says."""
         self.classes = [int(label) for label in state.meta["classes"]]
         self.seen = torch.tensor(state.meta["seen"], dtype=torch.int64)
         self.arrival = [int(column) for column in state.meta["arrival"]]
         self.tasks = [(int(i), tuple(int(c) for c in cols)) for i, cols in state.meta["tasks"]]
         current = state.meta["current"]
         self.current = None if current is None else int(current)
-        self._index()
+        self._rebuild()
 
 
 def _distinct_tasks(batch: Batch) -> list[Task]:

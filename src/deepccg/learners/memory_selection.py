@@ -1,16 +1,15 @@
-"""DeepCCG's memory: every class fills its quota with examples that stand for all of it."""
+"""Selection of the memory: each class fills its quota with examples that represent all of it."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat
 from torch import Tensor
 
-from deepccg.core import Config, State, StateMismatch
+from deepccg.core import Config
 from deepccg.gaussian import (
     Candidates,
     LassoConfig,
@@ -21,9 +20,10 @@ from deepccg.gaussian import (
     target_weights,
 )
 from deepccg.gaussian.selection import FloatArray, IntArray
-from deepccg.learners.classes import Outputs
+from deepccg.learners.class_table import ClassTable
+from deepccg.learners.error_rates import ClassErrorRates
 from deepccg.memory import (
-    NOBODY,
+    NO_SLOTS,
     CandidateIndex,
     MemoryStore,
     balanced_random,
@@ -33,79 +33,6 @@ from deepccg.memory import (
     quotas_by_arrival,
     replace,
 )
-
-WINDOW = 20  # examples of its class that a rate looks back on
-
-
-class RecentErrors:
-    """A moving average for each class, over its own examples: no class makes another's older.
-
-    It is a part of the learner's state; a class that it knows nothing of has the rate 0.
-    """
-
-    def __init__(self) -> None:
-        self.rates: FloatArray = np.zeros(0)
-
-    def note(self, y: npt.NDArray[np.int64], wrong: FloatArray) -> None:
-        """Take in new examples.
-
-        Args:
-            y: Their class columns ``[B]``.
-            wrong: The probability that each had of being taken for another class, ``[B]``.
-        """
-        if len(y) == 0:
-            return
-        self._grow(int(y.max()) + 1)
-        count = np.bincount(y, minlength=len(self.rates))
-        mean = np.bincount(y, wrong, minlength=len(self.rates)) / np.maximum(count, 1)
-        self.rates += (1 - (1 - 1 / WINDOW) ** count) * (mean - self.rates)
-
-    def of(self, classes: Sequence[int]) -> FloatArray:
-        """The rates of class columns ``[K]``."""
-        self._grow(max(classes, default=-1) + 1)
-        return self.rates[list(classes)]
-
-    def _grow(self, columns: int) -> None:
-        if columns > len(self.rates):
-            self.rates = np.pad(self.rates, (0, columns - len(self.rates)))
-
-    def state(self) -> State:
-        """The rates."""
-        return State({"rates": torch.tensor(self.rates.tolist(), dtype=torch.float64)}, {})
-
-    def check(self, state: State) -> None:
-        """One probability for each of some classes."""
-        rates = state.tensors["rates"]
-        probable = bool(((rates >= 0) & (rates <= 1)).all())
-        if rates.dim() != 1 or rates.dtype != torch.float64 or not probable:
-            raise StateMismatch("the state's rates of errors are not probabilities")
-
-    def load(self, state: State) -> None:
-        """Go on from the state's rates."""
-        self.rates = state.tensors["rates"].cpu().numpy().copy()
-
-
-def without_rates(state: State, part: str) -> State:
-    """A state that knows of no errors, whatever it knew before."""
-    name = f"{part}.rates"
-    tensors = {**state.tensors, name: torch.zeros(0, dtype=torch.float64)}
-    return State(tensors, {**state.meta, "parts": {**state.meta["parts"], part: {}}})
-
-
-def batch_errors(
-    y: Tensor, terms: Tensor, exist: Tensor
-) -> tuple[npt.NDArray[np.int64], FloatArray]:
-    """What to ``note`` of a step's loss: classes and probabilities of being taken for another.
-
-    Args:
-        y: The batch's class columns ``[B]``.
-        terms: Log probabilities of the right classes, of those that have one; the batch's first.
-        exist: Which examples of batch and replay have one, ``[B + R]``.
-    """
-    own = exist.cpu().numpy()[: len(y)]
-    known = y.cpu().numpy()[own]
-    right = np.exp(terms.detach().cpu().numpy()[: len(known)].astype(np.float64))
-    return known, (1 - right).clip(0, 1)
 
 
 class SelectionConfig(Config):
@@ -127,7 +54,7 @@ class SelectionConfig(Config):
     renewal: Annotated[float, Field(ge=0, le=1)] | Literal["errors"] = Field(
         0.0,
         description="lasso, greedy, swap: probability that a new example displaces any stored one "
-        "of its class instead of whom the selection picks, so that a class that changes is "
+        "of its class instead of the one the selection picks, so that a class that changes is "
         "followed; errors: as often as its new examples were lately taken for other classes",
     )
     lasso_penalty: NonNegativeFloat = Field(1e-3, description="lasso: lambda of Eq. 12")
@@ -160,24 +87,24 @@ class Selection:
     """Keeps each class within its quota, by the rule that ``config`` names (Eqs. 10, 12).
 
     It reads and rewrites a learner's memory and has no state of its own. With ``renewal=errors``
-    the learner tells ``errors`` of every batch before it is reselected.
+    the learner updates ``error_rates`` with every batch before it is reselected.
     """
 
     def __init__(
         self,
         config: SelectionConfig,
         memory: MemoryStore,
-        outputs: Outputs,
+        class_table: ClassTable,
         generator: torch.Generator,
-        errors: RecentErrors | None = None,
+        error_rates: ClassErrorRates | None = None,
     ) -> None:
         self.config, self.memory = config, memory
-        self.outputs, self.generator = outputs, generator
-        self.errors = errors or RecentErrors()
+        self.class_table, self.generator = class_table, generator
+        self.error_rates = error_rates or ClassErrorRates()
 
     def quotas(self) -> list[int]:
         """How many examples each class may store; the first seen get the remainder."""
-        arrival, columns = self.outputs.arrival, len(self.outputs)
+        arrival, columns = self.class_table.arrival, len(self.class_table)
         sharing = columns if self.config.quota == "fixed" else len(arrival)
         return quotas_by_arrival(self.memory.capacity, arrival, columns, sharing)
 
@@ -192,9 +119,9 @@ class Selection:
         self,
         x: Tensor,
         y: Tensor,
-        rows: Tensor,
+        task_idx: Tensor,
         embeddings: Callable[[CandidateIndex], Tensor],
-        natively: "Embedded | None" = None,
+        natively: "StepEmbeddings | None" = None,
         **extras: Tensor,
     ) -> None:
         """Fill each class's quota with the best of what is stored and what is new (Eq. 10).
@@ -202,79 +129,81 @@ class Selection:
         Args:
             x: The batch ``[B, ...]``.
             y: Its class columns ``[B]``, already counted as seen.
-            rows: Its task rows ``[B]``.
-            embeddings: Gives those of the candidates, ``[K, N, D]``, any numbers on padding. Not
-                asked where every candidate is kept.
+            task_idx: Its task indices ``[B]``.
+            embeddings: Returns those of the candidates, ``[K, N, D]``, any numbers on padding. Not
+                called where every candidate is kept.
             natively: The embeddings themselves, if a compiled kernel is to select greedily.
-            **extras: What the memory holds of each example besides, ``[B, ...]``.
+            **extras: Further columns of the memory, ``[B, ...]``.
         """
-        contest = self._contest(y)
-        gone = self._give_way(contest)
-        if natively is not None and contest.someone_leaves:
-            freed, entering = self._exchange(y, natively, contest, gone)
-            batch = {"x": x, "y": y, "task": rows, **extras}
-            replace(self.memory, np.concatenate([gone, freed]), batch, entering)
+        request = self._request(y)
+        evicted = self._random_evictions(request)
+        if natively is not None and request.must_choose:
+            freed, admitted = self._exchange(y, natively, request, evicted)
+            batch = {"x": x, "y": y, "task": task_idx, **extras}
+            replace(self.memory, np.concatenate([evicted, freed]), batch, admitted)
             return
-        index = candidates_of(contest.classes, self.memory, y, gone)
+        index = candidates_of(request.classes, self.memory, y, evicted)
         keep = torch.from_numpy(index.real)
-        if contest.someone_leaves:
-            keep = self.select(self._candidates(embeddings(index), index, contest))
-        index.apply(keep, self.memory, x, y, rows, gone, **extras)
+        if request.must_choose:
+            keep = self.select(self._candidates(embeddings(index), index, request))
+        index.apply(keep, self.memory, x, y, task_idx, evicted, **extras)
 
-    def _give_way(self, contest: "Contest") -> IntArray:
-        """Slots of stored examples that leave whatever the selection would say (``renewal``).
+    def _random_evictions(self, request: "SelectionRequest") -> IntArray:
+        """Slots of stored examples that leave whatever the selection would keep (``renewal``).
 
         Without, a memory whose mean stands for more and more examples soon takes no new one: its
         own mean is the one to keep. That serves while the class stays what it was.
         """
-        if not (contest.displaced * contest.renewal).any():
-            return NOBODY
-        displaced = contest.displaced.sum()
+        if not (request.displaced * request.renewal).any():
+            return NO_SLOTS
+        displaced = request.displaced.sum()
         draws = torch.rand(displaced + self.memory.size, generator=self.generator).numpy()
-        gives_way = draws[:displaced] < np.repeat(contest.renewal, contest.displaced)
-        if not gives_way.any():
-            return NOBODY
-        number = Counter(np.repeat(contest.classes, contest.displaced)[gives_way].tolist())
+        evicts = draws[:displaced] < np.repeat(request.renewal, request.displaced)
+        if not evicts.any():
+            return NO_SLOTS
+        number = Counter(np.repeat(request.classes, request.displaced)[evicts].tolist())
         y, order = self.memory.y.cpu().numpy(), draws[displaced:].argsort()
-        gone = [order[y[order] == column][:count] for column, count in number.items()]
-        return np.concatenate(gone)
+        evicted = [order[y[order] == column][:count] for column, count in number.items()]
+        return np.concatenate(evicted)
 
     def _renewal(self, classes: list[int]) -> FloatArray:
         """The probability of each class ``[K]``; selectors at random take new examples anyway."""
         rate = self.config.renewal if self.config.selector in ("lasso", "greedy", "swap") else 0.0
-        return self.errors.of(classes) if rate == "errors" else np.full(len(classes), float(rate))
+        return (
+            self.error_rates.of(classes) if rate == "errors" else np.full(len(classes), float(rate))
+        )
 
     def _exchange(
-        self, y: Tensor, z: "Embedded", contest: "Contest", gone: IntArray
+        self, y: Tensor, z: "StepEmbeddings", request: "SelectionRequest", evicted: IntArray
     ) -> kernels.Exchange:
         """Greedy removal for all classes, the means to keep included, in one native call."""
         evidence = self.config.target == "evidence"
         return kernels.greedy_exchange(
             z.z,
             z.rows(self.memory.size),
-            pool_of(self.memory, y, gone, nobodys=len(self.outputs)),
+            pool_of(self.memory, y, evicted, unowned=len(self.class_table)),
             self.memory.size,
-            contest.classes,
-            contest.quota,
-            contest.before.astype(np.float64) if evidence else np.full(len(contest.before), -1.0),
+            request.classes,
+            request.quota,
+            request.before.astype(np.float64) if evidence else np.full(len(request.before), -1.0),
             self.generator,
         )
 
-    def _contest(self, y: Tensor) -> "Contest":
-        """Who competes for how many places when a batch of class columns ``y`` comes."""
+    def _request(self, y: Tensor) -> "SelectionRequest":
+        """Which classes compete for how many places when a batch of class columns ``y`` comes."""
         new, quotas = Counter(y.tolist()), self.quotas()
         classes = sorted({*new, *self._over(quotas)})
-        stored, seen = self.memory.counts, self.outputs.seen.tolist()
+        stored, seen = self.memory.counts, self.class_table.seen.tolist()
         quota = np.array([quotas[column] for column in classes])
         coming = np.array([new[column] for column in classes])
         surplus = np.array([stored[column] for column in classes]) + coming - quota
-        return Contest(
+        return SelectionRequest(
             classes,
             quota=quota,
             before=np.array([seen[column] for column in classes]) - coming,
             renewal=self._renewal(classes),
             displaced=np.minimum(surplus, coming).clip(min=0),
-            someone_leaves=bool((surplus > 0).any()),
+            must_choose=bool((surplus > 0).any()),
         )
 
     def select(self, candidates: Candidates) -> Tensor:
@@ -283,14 +212,16 @@ class Selection:
             return lasso_selection(candidates, self.config.lasso, self.generator)
         return _SELECTORS[self.config.selector](candidates, self.generator)
 
-    def _candidates(self, z: Tensor, index: CandidateIndex, contest: "Contest") -> Candidates:
+    def _candidates(
+        self, z: Tensor, index: CandidateIndex, request: "SelectionRequest"
+    ) -> Candidates:
         """What ``select`` chooses from: embeddings ``z [K, N, D]``, and the means to keep."""
-        weighed = contest.before if self.config.target == "evidence" else None
+        weighed = request.before if self.config.target == "evidence" else None
         weight = torch.from_numpy(target_weights(index.real, index.stored, weighed))
         target = torch.bmm(weight.to(z)[:, None], z).squeeze(1)
         real, stored, own_quota, seen = (
             torch.from_numpy(part).to(z.device)
-            for part in (index.real, index.stored, contest.quota, contest.before)
+            for part in (index.real, index.stored, request.quota, request.before)
         )
         return Candidates(z, real, stored, target, own_quota, seen)
 
@@ -303,7 +234,7 @@ _SELECTORS = {
 }
 
 
-class Contest(NamedTuple):
+class SelectionRequest(NamedTuple):
     """Classes whose memory is reselected.
 
     Args:
@@ -312,7 +243,7 @@ class Contest(NamedTuple):
         before: How many examples of each came before this batch, ``[K]``.
         renewal: How likely one that must leave is any of the stored ones, ``[K]``.
         displaced: How many must leave because of this batch, ``[K]``.
-        someone_leaves: Whether there are more candidates than places in any of them.
+        must_choose: Whether there are more candidates than places in any of them.
     """
 
     classes: list[int]
@@ -320,10 +251,10 @@ class Contest(NamedTuple):
     before: IntArray
     renewal: FloatArray
     displaced: IntArray
-    someone_leaves: bool
+    must_choose: bool
 
 
-class Embedded(NamedTuple):
+class StepEmbeddings(NamedTuple):
     """Embeddings of a batch and of some stored examples.
 
     Args:
@@ -361,11 +292,11 @@ class Embedded(NamedTuple):
         return row
 
 
-def embedded_now(
+def embed_candidates(
     index: CandidateIndex, memory: MemoryStore, x: Tensor, embed: Callable[[Tensor], Tensor]
 ) -> Tensor:
     """Embeddings for ``Selection.reselect``, made by embedding the candidates, ``[K, N, D]``."""
     slots = torch.from_numpy(index.position[index.stored]).to(x.device)
     batch = embed(x)
     z = torch.cat([embed(memory.x[slots]), batch]) if len(slots) else batch
-    return Embedded(z, slots).at(index.position, memory.size)
+    return StepEmbeddings(z, slots).at(index.position, memory.size)

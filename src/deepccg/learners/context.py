@@ -1,0 +1,174 @@
+r"""The context of a step: the stored examples M \ R that its classifier is conditioned on.
+
+DeepCCG and ProtoCL have a classifier that is derived from memory and never learned. Each step
+replays R, conditions on the rest of memory, and scores batch and R: nothing that is scored is among
+what it is scored by.
+"""
+
+from typing import Literal, NamedTuple, TypeVar
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from pydantic import Field, NonNegativeInt, PositiveFloat
+from torch import Tensor
+
+from deepccg.core import Diverged, has_finite_squares
+from deepccg.learners.base import NetworkLearner
+from deepccg.learners.class_table import Mask
+from deepccg.learners.memory_selection import StepEmbeddings
+from deepccg.learners.optimiser import OptimiserConfig, ReplayReduction
+from deepccg.memory import (
+    MemoryStore,
+    draw_balanced,
+    draw_grouped,
+    draw_uniform,
+    keep_one_per_class,
+)
+
+
+class ContextConfig(OptimiserConfig):
+    """Fields of every method that conditions on memory."""
+
+    lr: PositiveFloat = Field(0.1, description="step size of the embedding")
+    replay: NonNegativeInt = Field(10, description="stored examples replayed per step, r")
+    replay_draw: Literal["half", "literal"] = Field(
+        "half",
+        description="half: at most half of memory, and a class is never drawn entirely; "
+        "literal: r examples whatever is left to condition on",
+    )
+    replay_sampling: Literal["uniform", "balanced"] = Field(
+        "uniform", description="every stored example, or every stored class, equally likely"
+    )
+    reduction: ReplayReduction = Field(
+        "mean",
+        description="over the terms of a step: mean, or sum as printed; means: mean over the "
+        "batch's and mean over the replay's, added",
+    )
+    train_mask: Mask = Field(
+        "task", description="classes an incoming example is compared with: task, seen or all"
+    )
+    replay_mask: Mask = Field(
+        "seen", description="classes a replayed example is compared with: its own task, seen or all"
+    )
+    normalise: bool = Field(False, description="embeddings of unit length before scaling")
+    mean_gradient: bool = Field(False, description="gradient also through the memory's means")
+
+
+ConfigT = TypeVar("ConfigT", bound=ContextConfig)
+
+
+class Context(NamedTuple):
+    """The stored examples that a step is conditioned on.
+
+    Args:
+        slots: Where they are in memory, ``[n]``.
+        z: Their embeddings ``[n, D]``, with gradient only under ``mean_gradient``.
+        known: Which come from the present network; the others are estimates, ``[n]``. By default
+            all do.
+        error: Squared error of each class's mean because of the estimates, ``[C]``.
+    """
+
+    slots: Tensor
+    z: Tensor
+    known: Tensor | None = None
+    error: Tensor | None = None
+
+    def with_step(self, replay: Tensor, z: Tensor) -> StepEmbeddings:
+        """Everything a step has embedded: the context, then R, and the batch.
+
+        Args:
+            replay: Slots of R.
+            z: Embeddings of the batch and of R, ``[B + R, D]``.
+        """
+        batch, replayed = torch.split(z, [len(z) - len(replay), len(replay)])
+        known = self.known
+        if known is not None:
+            known = torch.cat([known, torch.ones_like(replay, dtype=torch.bool)])
+        return StepEmbeddings(
+            torch.cat([self.z, replayed, batch]), torch.cat([self.slots, replay]), known
+        )
+
+
+class Replay(NamedTuple):
+    """Slots of R, and how many that were drawn stay in the context instead."""
+
+    slots: Tensor
+    returned: int
+
+
+def sample_replay(
+    memory: MemoryStore,
+    config: ContextConfig,
+    generator: torch.Generator,
+    tasks: int | None = None,
+) -> Replay:
+    """Draw R: at most half of memory, and of each class one example less than it has.
+
+    Args:
+        memory: What is drawn from.
+        config: ``replay_draw=literal`` lifts both limits.
+        generator: What draws.
+        tasks: Draw from about so many random tasks; by default from all.
+    """
+    literal = config.replay_draw == "literal"
+    size = config.replay if literal else min(config.replay, memory.size // 2)
+    if tasks is not None:
+        drawn = draw_grouped(memory.task, size, tasks, generator)
+    else:
+        draw = draw_uniform if config.replay_sampling == "uniform" else draw_balanced
+        drawn = draw(memory.y, size, generator)
+    if literal:
+        return Replay(drawn, 0)
+    slots = keep_one_per_class(drawn, memory.y, memory.counts)
+    return Replay(slots, len(drawn) - len(slots))
+
+
+def context_slots(
+    memory: MemoryStore, mask: Tensor, replay: Tensor, over_quota: list[int]
+) -> Tensor:
+    r"""Slots of M \ R whose class some mask ``[B + R, C]`` allows or whose memory may change.
+
+    The batch's classes are among those allowed: every mask allows an example its own.
+    """
+    needed = mask.any(dim=0).cpu().numpy()
+    needed[over_quota] = True
+    wanted = needed[memory.y.cpu().numpy()]
+    wanted[replay.cpu().numpy()] = False
+    return torch.from_numpy(np.flatnonzero(wanted)).to(mask.device)
+
+
+def embed_step(
+    learner: NetworkLearner[ConfigT], x: Tensor, replay: Tensor, slots: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Embed batch and replay with gradient, ``[B + R, D]``, and stored ``slots``, ``[n, D]``.
+
+    The stored ones have a gradient only under ``mean_gradient``.
+    """
+    inputs = learner.replay_inputs(x, replay)
+    if learner.config.mean_gradient and len(slots):
+        learner.network.train()
+        both = shaped(learner, learner.network(learner.replay_inputs(inputs, slots)))
+        z, z_stored = both[: len(inputs)], both[len(inputs) :]
+    else:
+        z_stored = embed_stored(learner, slots)
+        learner.network.train()
+        z = shaped(learner, learner.network(inputs))
+    if not has_finite_squares(z):
+        raise Diverged(
+            f"embeddings are too large at step {learner.steps + 1}: scale the inputs, "
+            f"or try a smaller lr"
+        )
+    return z, z_stored
+
+
+def embed_stored(learner: NetworkLearner[ConfigT], slots: Tensor) -> Tensor:
+    """Embeddings of stored examples under the present network, without gradient, ``[n, D]``."""
+    if len(slots) == 0:
+        return torch.zeros(0, learner.dim, dtype=learner.dtype, device=learner.device)
+    return shaped(learner, learner.embed(learner.memory.x.index_select(0, slots)))
+
+
+def shaped(learner: NetworkLearner[ConfigT], z: Tensor) -> Tensor:
+    """Embeddings as the classifier sees them: of unit length under ``normalise``, ``[B, D]``."""
+    return F.normalize(z, dim=1) if learner.config.normalise else z
