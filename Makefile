@@ -36,7 +36,7 @@ format: $(STAMP)  ## let ruff fix and format
 golden: $(STAMP)  ## write tests/methods/golden.json anew; say why in CHANGELOG.md
 	$(BIN)/python tests/methods/test_golden.py
 
-results: $(STAMP)  ## write docs/results.md and its figures from benchmarks/records
+results: $(STAMP)  ## write docs/results.md and its figures from benchmarks/runs.jsonl
 	$(BIN)/python benchmarks/results.py
 
 wheel: $(STAMP)  ## build the wheel into dist/

@@ -20,8 +20,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import torch
-from bench_tables import told, write_tables
-from contestants import (
+from bench_tables import with_quartiles, write_tables
+from competitors import (
     PER_TASK,
     Setting,
     Step,
@@ -55,18 +55,18 @@ LARGE = Setting(1000, 30)
 Times = dict[str, list[float]]
 
 
-def alternate(contestants: Mapping[str, Step], rounds: int, steps: int) -> tuple[Times, Times]:
+def alternate(competitors: Mapping[str, Step], rounds: int, steps: int) -> tuple[Times, Times]:
     """CPU and wall seconds per step of each contestant, one number per round."""
-    for step in contestants.values():
+    for step in competitors.values():
         step()
-    cpu: Times = {name: [] for name in contestants}
-    wall: Times = {name: [] for name in contestants}
+    cpu: Times = {name: [] for name in competitors}
+    wall: Times = {name: [] for name in competitors}
     for number in range(rounds):
-        order = list(contestants)
+        order = list(competitors)
         for name in order if number % 2 == 0 else reversed(order):
             wall_start, cpu_start = time.perf_counter(), time.process_time()
             for _ in range(steps):
-                contestants[name]()
+                competitors[name]()
             cpu[name].append((time.process_time() - cpu_start) / steps)
             wall[name].append((time.perf_counter() - wall_start) / steps)
     return cpu, wall
@@ -88,21 +88,21 @@ def steps_of_methods(names: list[str], rounds: int, steps: int) -> dict[str, dic
     """Every method against its references and against ER."""
     setting = Setting()
     learners = {name: build_learner(name, setting) for name in dict.fromkeys(["er", *names])}
-    contestants = {name: learner_step(each, setting) for name, each in learners.items()}
-    contestants |= {f"{name} reference": reference_step(name, setting) for name in learners}
-    contestants |= {
+    competitors = {name: learner_step(each, setting) for name, each in learners.items()}
+    competitors |= {f"{name} reference": reference_step(name, setting) for name in learners}
+    competitors |= {
         f"{name} one by one": reference_step(name, setting, one_by_one=True)
         for name in ONE_BY_ONE
         if name in learners
     }
-    cpu, wall = alternate(contestants, rounds, steps)
+    cpu, wall = alternate(competitors, rounds, steps)
     # Threads that wait for each other use CPU time for nothing: with several, the clock counts.
     time_of = cpu if torch.get_num_threads() == 1 else wall
     found: dict[str, dict[str, object]] = {}
     for name in learners:
         with counting() as counter:
             for _ in range(4):
-                contestants[name]()
+                competitors[name]()
         row: dict[str, object] = {
             "ms": [1e3 * value for value in spread(time_of[name])],
             "steps per second": [1 / value for value in spread(wall[name])],
@@ -125,9 +125,9 @@ def cost_by_size(rounds: int, steps: int) -> list[dict[str, object]]:
         learners = {
             label: build_learner(name, size, **fields) for label, (name, fields) in MODES.items()
         }
-        contestants = {label: learner_step(each, size) for label, each in learners.items()}
-        cpu, _ = alternate(contestants, rounds, steps)
-        for label, step in contestants.items():
+        competitors = {label: learner_step(each, size) for label, each in learners.items()}
+        cpu, _ = alternate(competitors, rounds, steps)
+        for label, step in competitors.items():
             with counting() as counter:
                 for _ in range(4):
                     step()
@@ -147,11 +147,11 @@ def cost_by_size(rounds: int, steps: int) -> list[dict[str, object]]:
 def growth_with_classes(rounds: int, steps: int) -> list[float]:
     """The lazy posterior's cost with 1,000 classes over that with 100, in turn."""
     name, fields = MODES["DeepCCG, lazy"]
-    contestants = {
+    competitors = {
         size.classes: learner_step(build_learner(name, size, **fields), size)
         for size in (Setting(100, 10), Setting(1000, 10))
     }
-    cpu, _ = alternate({str(classes): step for classes, step in contestants.items()}, rounds, steps)
+    cpu, _ = alternate({str(classes): step for classes, step in competitors.items()}, rounds, steps)
     return ratios(cpu["1000"], cpu["100"])
 
 
@@ -171,13 +171,13 @@ def evaluation(names: list[str], count: int) -> dict[str, float]:
     found = {}
     for name in names:
         learner = build_learner(name, setting)
-        contestants: dict[str, Step] = {
+        competitors: dict[str, Step] = {
             "evaluate": lambda it=learner: evaluate(
                 it, test, step=1, examples=1, task=last, final=True
             ),
             "bare": lambda it=learner: bare(it),
         }
-        cpu, _ = alternate(contestants, 3, 1)
+        cpu, _ = alternate(competitors, 3, 1)
         found[name] = ratios(cpu["evaluate"], cpu["bare"])[0]
     return found
 
@@ -231,7 +231,7 @@ def forwards(rounds: int) -> dict[str, list[float]]:
         "torch": build_learner("sgd", Setting(PER_TASK, 1)).network,
     }
     networks["native"] = networks["torch"]
-    contestants: dict[str, Step] = {}
+    competitors: dict[str, Step] = {}
     for label, network in networks.items():
 
         def forward(network: torch.nn.Module = network, native: bool = label == "native") -> None:
@@ -241,8 +241,8 @@ def forwards(rounds: int) -> dict[str, list[float]]:
             with torch.no_grad():
                 network(x)
 
-        contestants[label] = forward
-    cpu, _ = alternate(contestants, rounds, 2)
+        competitors[label] = forward
+    cpu, _ = alternate(competitors, rounds, 2)
     return {label: [1e3 * t / len(x) for t in spread(times)] for label, times in cpu.items()}
 
 
@@ -254,11 +254,13 @@ def show(rows: Mapping[str, Mapping[str, object]], threads: int) -> None:
     )
     for name, row in rows.items():
         print(
-            f"{name:<23}{told(row['ms'], 1):>24}{told(row['times the reference']):>20}"
-            f"{told(row['cost in ER steps']):>20}{row['passes']:>8.1f}{row['images']:>8.1f}"
+            f"{name:<23}{with_quartiles(row['ms'], 1):>24}"
+            f"{with_quartiles(row['times the reference']):>20}"
+            f"{with_quartiles(row['cost in ER steps']):>20}"
+            f"{row['passes']:>8.1f}{row['images']:>8.1f}"
         )
         if "times one by one" in row:
-            print(f"{'':<23}{told(row['times one by one'])} times as fast as one by one")
+            print(f"{'':<23}{with_quartiles(row['times one by one'])} times as fast as one by one")
 
 
 def arguments() -> argparse.Namespace:

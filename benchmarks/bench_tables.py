@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from places import fill_places
+from markdown_sections import fill_sections
 
 ONE_THREAD, GROWTH = "steps, 1 threads", "lazy, 1000 classes over 100"
 NEEDED_FOR_TARGETS = (
@@ -16,7 +16,7 @@ NEEDED_FOR_TARGETS = (
 )
 
 
-def told(values: Sequence[float], digits: int = 2) -> str:
+def with_quartiles(values: Sequence[float], digits: int = 2) -> str:
     """Median and quartiles."""
     middle, low, high = values
     return f"{middle:.{digits}f} ({low:.{digits}f}-{high:.{digits}f})"
@@ -37,14 +37,14 @@ def steps_table(rows: Mapping[str, Mapping[str, Any]]) -> str:
         [
             (
                 name,
-                told(row["ms"], 0),
-                told(row["times the reference"])
+                with_quartiles(row["ms"], 0),
+                with_quartiles(row["times the reference"])
                 + (
-                    f"; one by one {told(row['times one by one'])}"
+                    f"; one by one {with_quartiles(row['times one by one'])}"
                     if "times one by one" in row
                     else ""
                 ),
-                told(row["cost in ER steps"]),
+                with_quartiles(row["cost in ER steps"]),
                 f"{row['passes']:.0f}",
                 f"{row['images']:.0f}",
                 f"{row['images with gradient']:.0f}",
@@ -64,8 +64,8 @@ def size_table(rows: Sequence[Mapping[str, Any]]) -> str:
                 f"{row['classes']:,}",
                 str(row["per class"]),
                 f"{row['images']:,.0f}",
-                told(row["cpu ms"], 0),
-                told(row["cost in ER steps"]),
+                with_quartiles(row["cpu ms"], 0),
+                with_quartiles(row["cost in ER steps"]),
             )
             for row in rows
         ],
@@ -74,14 +74,14 @@ def size_table(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def plain_table(header: Sequence[str], values: Mapping[str, Any]) -> str:
     rows = [
-        (name, told(value, 3) if isinstance(value, list) else f"{value:,.2f}")
+        (name, with_quartiles(value, 3) if isinstance(value, list) else f"{value:,.2f}")
         for name, value in values.items()
     ]
     return table(header, rows)
 
 
 def sections(found: Mapping[str, Any]) -> dict[str, str]:
-    """Each table by the name of its place in the document."""
+    """Each table by the name of its section."""
     made: dict[str, str] = {}
     for key, value in found.items():
         if key.startswith("steps, "):
@@ -102,7 +102,7 @@ def sections(found: Mapping[str, Any]) -> dict[str, str]:
 
 
 def targets_table(found: Mapping[str, Any]) -> str:
-    """What was asked for beside what was measured; needs all parts."""
+    """Targets and what was measured; needs all parts."""
     steps = {name: row["times the reference"][0] for name, row in found[ONE_THREAD].items()}
     slow = [f"{name} {ratio:.2f}" for name, ratio in steps.items() if ratio < 1.2]
     size = {(row["mode"], row["classes"], row["per class"]): row for row in found["cost by size"]}
@@ -112,16 +112,17 @@ def targets_table(found: Mapping[str, Any]) -> str:
 
     growth = found[GROWTH][0]
     one_by_one = {n: found[ONE_THREAD][n]["times one by one"][0] for n in ("gss", "ewc")}
-    told_one_by_one = ", ".join(f"{name} {ratio:.2f}" for name, ratio in one_by_one.items())
+    one_by_one_text = ", ".join(f"{name} {ratio:.2f}" for name, ratio in one_by_one.items())
     exact = found[ONE_THREAD]["deepccg"]["cost in ER steps"][0]
     most = max(found["peak MiB, 1000 classes of 30"].values()) / 1024
     pair = found["two processes over one"]
     rows = [
         ("every method 1.2 times as fast as its plain reference", not slow,
          f"{len(steps) - len(slow)} of {len(steps)}" + f"; not {', '.join(slow)}" * bool(slow)),
-        ("ER 1.6 times", steps["er"] >= 1.6, told(found[ONE_THREAD]["er"]["times the reference"])),
+        ("ER 1.6 times", steps["er"] >= 1.6,
+         with_quartiles(found[ONE_THREAD]["er"]["times the reference"])),
         ("GSS and EWC 3 times as fast as one by one", min(one_by_one.values()) >= 3,
-         told_one_by_one),
+         one_by_one_text),
         ("DeepCCG exact at most 8 ER steps", exact <= 8, f"{exact:.1f}"),
         ("a cheap posterior at most 3 ER steps", in_er_steps("lazy") <= 3,
          f"lazy {in_er_steps('lazy'):.1f}, grouped {in_er_steps('grouped'):.1f}"),
@@ -129,14 +130,16 @@ def targets_table(found: Mapping[str, Any]) -> str:
          f"lazy {in_er_steps('lazy', stored=30):.1f}, "
          f"grouped {in_er_steps('grouped', stored=30):.1f}"),
         ("the same with 1,000 classes, at most 1.25 times as with 100", growth <= 1.25,
-         f"lazy {told(found[GROWTH])}"),
+         f"lazy {with_quartiles(found[GROWTH])}"),
         ("at most 1.5 GiB with 1,000 classes of 30", most <= 1.5, f"{most:.2f} GiB"),
         ("two processes at most 1.15 times as long as one", pair <= 1.15, f"{pair:.2f}"),
     ]  # fmt: skip
     header = ("target (one thread, 100 classes, 10 of each stored)", "reached", "measured")
-    return table(header, [(what, "yes" if met else "**no**", told) for what, met, told in rows])
+    return table(
+        header, [(what, "yes" if met else "**no**", measured) for what, met, measured in rows]
+    )
 
 
 def write_tables(found: Mapping[str, Any], document: Path) -> None:
-    """Put each table in its place."""
-    fill_places(document, sections(found))
+    """Write each table into its section."""
+    fill_sections(document, sections(found))

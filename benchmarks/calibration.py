@@ -3,7 +3,7 @@
     python benchmarks/calibration.py --data-dir DATA --out benchmarks/calibration.json
 
 Trains both methods, class-incrementally on the disjoint stream with 30 stored images per class:
-once on all ten classes, and once on eight, the two others being held out as strangers. Settings
+once on all ten classes, and once on eight, the two others held out as out-of-distribution. Settings
 are the library's presets and nothing is chosen on test images. Finished runs in ``--runs`` are
 read back, and so are their outputs, so scoring again neither trains nor embeds.
 ``benchmarks/calibration_page.py`` writes docs/uncertainty.md from the figures.
@@ -36,7 +36,7 @@ DISTANCE_IMAGES = 1500
 
 
 def held_out_pair(seed: int) -> tuple[int, int]:
-    """The classes that are strangers: the data set's first pair, second pair, and so on."""
+    """The held-out classes: the data set's first pair, second pair, and so on."""
     return 2 * (seed % 5), 2 * (seed % 5) + 1
 
 
@@ -66,14 +66,14 @@ def noise_images(seed: int) -> np.ndarray:
     return random.integers(0, 256, size=shape, dtype=np.uint8)
 
 
-class ClassTable(NamedTuple):
+class Outputs(NamedTuple):
     """What a learner says of images: logits ``[N, K]`` by label, and how strange, ``[N]``."""
 
     logits: torch.Tensor
     strange: np.ndarray
 
 
-def outputs_of(learner, inputs: dict[str, np.ndarray], file: Path) -> dict[str, ClassTable]:
+def outputs_of(learner, inputs: dict[str, np.ndarray], file: Path) -> dict[str, Outputs]:
     """Of several sets of images; kept in ``file``.
 
     How strange: DeepCCG's ``ood_score``, ER's energy, which is minus the log of the summed
@@ -91,15 +91,15 @@ def outputs_of(learner, inputs: dict[str, np.ndarray], file: Path) -> dict[str, 
         np.savez(file, **found)
     with np.load(file) as kept:
         return {
-            name: ClassTable(
+            name: Outputs(
                 torch.from_numpy(kept[name]).double(), kept[f"{name}, how strange"].astype(float)
             )
             for name in inputs
         }
 
 
-def scores_of(outputs: ClassTable) -> dict[str, np.ndarray]:
-    """Out-of-distribution scores, ``[N]`` each; larger is stranger."""
+def scores_of(outputs: Outputs) -> dict[str, np.ndarray]:
+    """Out-of-distribution scores, ``[N]`` each; larger is less like the learned."""
     return {
         "confidence": -outputs.logits.softmax(dim=1).amax(dim=1).numpy(),
         "density": outputs.strange,
@@ -107,7 +107,7 @@ def scores_of(outputs: ClassTable) -> dict[str, np.ndarray]:
 
 
 def auroc(inside: dict[str, np.ndarray], outside: dict[str, np.ndarray]) -> dict[str, float]:
-    """How often a stranger is stranger than an image of a learned class, by score."""
+    """How often an unknown image scores above one of a learned class, by score."""
     found = {}
     for name, known in inside.items():
         truth = np.repeat([0, 1], [len(known), len(outside[name])])
@@ -154,13 +154,11 @@ def distances(learner: DeepCCG, data: Dataset, seed: int) -> dict[str, float]:
 
     To the image's own class mean for ``own ...``, to the nearest one for ``nearest ...``.
     """
-    belief, columns = (
-        learner.current_classifier(),
-        {label: c for c, label in enumerate(learner.classes)},
-    )
+    classifier = learner.current_classifier()
+    columns = {label: c for c, label in enumerate(learner.classes)}
 
     def to_means(x: torch.Tensor) -> torch.Tensor:
-        return learner.score(learner.embed_shaped(x), belief)
+        return classifier.class_scores(learner.embed_shaped(x))
 
     found = {}
     for name, split in (("own stream", data.train), ("own test", data.test)):
@@ -201,8 +199,8 @@ def on_eight_classes(data: Dataset, method: str, seed: int, runs: Path) -> dict[
     """AUROC against photographs of the two classes that were held out."""
     eight = eight_classes(data, seed)
     learner = trained(eight, method, seed, "end", runs / "eight" / method / f"seed-{seed}")
-    strangers = data.test.x[np.isin(data.test.y, held_out_pair(seed))]
-    inputs = {"test": eight.test.x, "strangers": strangers}
+    unknown = data.test.x[np.isin(data.test.y, held_out_pair(seed))]
+    inputs = {"test": eight.test.x, "strangers": unknown}  # the name in files of earlier runs
     found = outputs_of(learner, inputs, runs / "outputs" / f"eight-{method}-{seed}.npz")
     return auroc(scores_of(found["test"]), scores_of(found["strangers"]))
 

@@ -42,7 +42,7 @@ FIGURES = {  # in the order of the table, and what they are multiplied by
     "ranking": 100,
 }
 FEWEST = 1 / 1000  # of all predictions: smaller groups are not drawn
-STRANGERS = {
+OOD_DATA = {
     "digits": "scikit-learn's digits",
     "noise": "uniform noise",
     "held-out classes": "two held-out classes of CIFAR-10",
@@ -72,11 +72,11 @@ def calibration_table(results: dict) -> str:
 
 
 def auroc_table(results: dict) -> str:
-    lines = [f"| strangers | {' | '.join(SCORES)} |", "|---|" + "---:|" * len(SCORES)]
-    for stranger, title in STRANGERS.items():
+    lines = [f"| out of distribution | {' | '.join(SCORES)} |", "|---|" + "---:|" * len(SCORES)]
+    for data, title in OOD_DATA.items():
         cells = []
         for method, score in SCORES.values():
-            found = [each["auroc"].get(stranger) for each in results[method].values()]
+            found = [each["auroc"].get(data) for each in results[method].values()]
             known = None not in found
             cells.append(cell([seed[score] for seed in found]) if known else "not run yet")
         lines.append(f"| {title} | {' | '.join(cells)} |")

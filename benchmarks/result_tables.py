@@ -1,6 +1,7 @@
 """The tables of docs/results.md, from the records of runs. Nothing is computed but statistics."""
 
 from collections import defaultdict
+from functools import cache
 from pathlib import Path
 from statistics import mean
 
@@ -9,19 +10,21 @@ from deepccg.records import (
     Estimate,
     Evaluation,
     Interval,
+    RecordedRun,
     aggregate,
-    duplicate_rank,
     estimate,
     find_runs,
     paired_difference,
     paper_cell,
     paper_value,
+    precedence,
     summary,
 )
 from deepccg.report import difference_text, percent, read_run
 from deepccg.report.paired_sheet import ENOUGH_SEEDS
 from deepccg.report.rounding import in_percent
 
+ARCHIVES = [Path(__file__).with_name(name) for name in ("runs.jsonl", "shift.jsonl.gz")]
 EARLIER = "earlier default"  # what the preset was when the run was made, and is no longer
 LABELS = {
     ("deepccg", "default"): "DeepCCG, `default`",
@@ -56,19 +59,24 @@ Key = tuple[str, str, str, str, str]  # data set, stream, scenario, method, pres
 Runs = dict[Key, dict[int, list[Evaluation]]]
 
 
-def load_runs(directory: Path, memory: int | None = None) -> Runs:
+@cache
+def recorded_runs() -> list[RecordedRun]:
+    """All runs that the pages show."""
+    return find_runs(ARCHIVES)
+
+
+def load_runs(memory: int | None = None) -> Runs:
     """Evaluations of all finished test runs by what was run, then by seed.
 
-    Of runs of one configuration and seed the first by ``duplicate_rank``.
+    Of runs of one configuration and seed the first by ``precedence``.
 
     Args:
-        directory: Where the run directories lie.
-        memory: Only runs that were told to store so many examples in total; ``None``: only those
-            with the paper's number per class.
+        memory: Only runs with this total of stored examples; ``None``: only those with the paper's
+            number per class.
     """
     runs: Runs = defaultdict(dict)
-    there = [(each, each.config()) for each in find_runs([directory])]
-    for each, config in sorted(there, key=lambda run: duplicate_rank(run[0].path, run[1])):
+    there = [(each, each.config()) for each in recorded_runs()]
+    for each, config in sorted(there, key=lambda run: precedence(run[0].path, run[1])):
         held_out = "validation" in config["evaluation"]
         if not each.finished or held_out or config.get("memory") != memory:
             continue
@@ -143,11 +151,11 @@ def _lead(ours: dict[int, float], others: dict[int, float]) -> str:
     """The paired difference with its interval; of a few seeds, what each says."""
     seeds = sorted(ours.keys() & others.keys())
     if len(seeds) >= ENOUGH_SEEDS:
-        return _told(paired_difference(ours, others))
+        return _difference(paired_difference(ours, others))
     return ", ".join(in_percent(ours[seed] - others[seed], "+") for seed in seeds)
 
 
-def _told(difference: Interval | None) -> str:
+def _difference(difference: Interval | None) -> str:
     return difference_text(difference).replace("*", "\\*") if difference else "-"
 
 
@@ -189,15 +197,12 @@ def ablation_table(runs: Runs, dataset: str) -> str:
     return "\n".join(lines)
 
 
-def memory_size_table(directory: Path) -> str:
+def memory_size_table() -> str:
     """The paper's table of memory sizes: CIFAR-100, shifting window, task-incremental."""
     where = ("cifar100", "shifting-window", "task")
     header = " | ".join(f"{total:,} | paper" for total in MEMORY_SIZES)
     lines = [f"| Method | {header} |", f"|---|{'---:|' * 2 * len(MEMORY_SIZES)}"]
-    by_size = {
-        total: load_runs(directory, None if total == USUAL_MEMORY else total)
-        for total in MEMORY_SIZES
-    }
+    by_size = {total: load_runs(None if total == USUAL_MEMORY else total) for total in MEMORY_SIZES}
     for method in ("er", "agem", "entropy-ss", "gss", "deepccg"):
         cells = []
         for total, runs in by_size.items():
@@ -225,7 +230,7 @@ def paired_table(runs: Runs, dataset: str) -> str:
             where = (dataset, stream, scenario)
             ours, er = (accuracies(runs, (*where, *row)) for row in ((method, preset), ER))
             pointless = method == "packnet" and scenario == "class"
-            cells.append("-" if pointless else _told(paired_difference(ours, er)))
+            cells.append("-" if pointless else _difference(paired_difference(ours, er)))
         if method != "er" and set(cells) != {"-"}:
             lines.append(f"| {label} | {' | '.join(cells)} |")
     return "\n".join(lines)
@@ -261,7 +266,7 @@ def cells_below(runs: Runs, dataset: str, margin: float = 3.0) -> str:
 
 
 def forgetting_table(runs: Runs, dataset: str, stream: str) -> str:
-    """What scoring after every task tells beyond the final accuracy."""
+    """What scoring after every task shows beyond the final accuracy."""
     lines = [
         "| Method, scenario | forgetting | backward transfer | anytime accuracy |",
         "|---|---:|---:|---:|",

@@ -1,7 +1,8 @@
-"""Write docs/results.md, its figures and the numbers in docs/papers.md from benchmarks/records.
+"""Write docs/results.md, its figures and the numbers in docs/papers.md from the recorded runs.
 
 Nothing is computed here but means, standard errors and intervals: the numbers are those of the
-records, which `deepccg run` and `deepccg tune` wrote. Their commands stand in docs/results.md.
+runs in runs.jsonl and shift.jsonl.gz, which `deepccg run` and `deepccg archive` wrote, and of
+tuning/, which `deepccg tune` wrote. Their commands stand in docs/results.md.
 
 Usage: python benchmarks/results.py
 """
@@ -11,7 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from places import fill_places
+from markdown_sections import fill_sections
 from result_numbers import accuracy, from_paper, minus, paper_minus
 from result_tables import (
     COLUMNS,
@@ -111,8 +112,8 @@ def filled(template: str, runs: Runs, images: Path) -> str:
         "forgetting": lambda d, s: forgetting_table(runs, d, s),
         "below": lambda d: cells_below(runs, d),
         "ablation": lambda d: ablation_table(runs, d),
-        "memory-size": lambda: memory_size_table(HERE / "records"),
-        "shift": lambda d, s: shift_table(HERE / "records", d, s, images / f"{d}-{s}-shift.png"),
+        "memory-size": lambda: memory_size_table(),
+        "shift": lambda d, s: shift_table(d, s, images / f"{d}-{s}-shift.png"),
         "tuned": lambda method: tuning_table(HERE / "tuning" / f"{method}.json"),
         "accuracy": partial(accuracy, runs),
         "from-paper": partial(from_paper, runs),
@@ -128,12 +129,12 @@ def filled(template: str, runs: Runs, images: Path) -> str:
 
 
 def main() -> None:
-    runs = load_runs(HERE / "records")
+    runs = load_runs()
     page = filled(TEMPLATE.read_text(encoding="utf-8"), runs, DOCS / "images")
     (DOCS / "results.md").write_text(page, encoding="utf-8")
     papers = (DOCS / "papers.md").read_text(encoding="utf-8")
     (DOCS / "papers.md").write_text(with_numbers(papers, runs), encoding="utf-8")
-    fill_places(
+    fill_sections(
         DOCS / "performance.md",
         {"posterior accuracy": paired_points(HERE / "tuning" / "posterior.json")},
     )

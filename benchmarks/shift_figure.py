@@ -1,16 +1,17 @@
-"""The figure and table of representation shift in docs/results.md, from the records of runs."""
+"""The figure and table of representation shift in docs/results.md."""
 
 from pathlib import Path
 
+from result_tables import recorded_runs
+
 from deepccg.cli.completing import completed
-from deepccg.records import find_runs
 from deepccg.report import grouped, looks, plot_shift, read_run, shift_sheet
 from deepccg.report.shift_chart import shifts_of
 
 
-def shift_table(records: Path, dataset: str, stream: str, picture: Path) -> str:
-    """Slopes of the methods whose shift was recorded, and ``picture`` of them, drawn anew."""
-    runs = [run for each in find_runs([records]) if (run := read_run(each)) and run.shifts]
+def shift_table(dataset: str, stream: str, picture: Path) -> str:
+    """Slopes of the methods whose shift was recorded, and ``picture`` of them."""
+    runs = [run for each in recorded_runs() if (run := read_run(each)) and run.shifts]
     for setting in grouped(map(completed, runs)):
         sheet = shift_sheet(setting.rows)
         if (setting.dataset, setting.stream) != (dataset, stream) or sheet is None:

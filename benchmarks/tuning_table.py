@@ -28,7 +28,7 @@ def tuning_table(path: Path) -> str:
     lines = [f"| | {' | '.join(names)} |", f"|---|{'---:|' * len(names)}"]
     for trials in zip(*(search["trials"] for search in searches), strict=True):
         cells = [_cell(trial, search) for trial, search in zip(trials, searches, strict=True)]
-        lines.append(f"| {_told(trials[0]['point'])} | {' | '.join(cells)} |")
+        lines.append(f"| {_point(trials[0]['point'])} | {' | '.join(cells)} |")
     paper = [_paper(search["settings"]) for search in searches]
     if any(paper):
         lines.append(f"| *the paper's choice* | {' | '.join(value or '-' for value in paper)} |")
@@ -46,9 +46,9 @@ def paired_points(path: Path) -> str:
         first = search["trials"][0]["scores"]
         for trial in search["trials"]:
             scores = trial["scores"]
-            told = f"{_told(trial['point'])} | {search['settings']['scenario']}"
+            label = f"{_point(trial['point'])} | {search['settings']['scenario']}"
             accuracy = mean_interval([100 * score for score in scores.values()]).value
-            line = f"| {told} | {accuracy:.1f} |"
+            line = f"| {label} | {accuracy:.1f} |"
             if scores is first:
                 lines.append(f"{line} | |")
                 continue
@@ -71,7 +71,7 @@ def _cell(trial: Mapping[str, Any], search: Mapping[str, Any]) -> str:
     return f"**{text}**" if trial["point"] == search["best"] else text
 
 
-def _told(point: Mapping[str, Any]) -> str:
+def _point(point: Mapping[str, Any]) -> str:
     return ", ".join(f"`{name.removeprefix('method.')}` = {value}" for name, value in point.items())
 
 

@@ -8,7 +8,18 @@ import sys
 
 import pytest
 
-COMMANDS = ["run", "resume", "methods", "data", "stream", "predict", "version", "report", "demo"]
+COMMANDS = [
+    "run",
+    "resume",
+    "methods",
+    "data",
+    "stream",
+    "predict",
+    "version",
+    "report",
+    "archive",
+    "demo",
+]
 PROBE = """
 import json, sys
 from deepccg.cli import app

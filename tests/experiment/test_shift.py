@@ -88,7 +88,7 @@ def test_the_records_agree_with_a_loop_by_hand(tmp_path: Path, method: str, clas
     shifts = [record for line in lines if (record := json.loads(line))["type"] == "shift"]
     assert [shift["step"] for shift in shifts] == list(range(5, 21))
     assert shifts == by_hand(config, classify)
-    moved = [Shift.from_json(shift) for shift in shifts]
+    moved = [Shift(**shift) for shift in shifts]
     assert moved == RunDirectory(result.directory).shifts()
     assert any(shift.correct_after != shift.correct_before for shift in moved)
 

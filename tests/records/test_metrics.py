@@ -25,6 +25,7 @@ from deepccg.records import (
     estimate,
     forgetting,
     read_records,
+    record_from_json,
     summary,
 )
 
@@ -109,7 +110,7 @@ def needing_a_task(evaluation: Evaluation) -> Evaluation:
     data = evaluation.to_json()
     for score in (*data["tasks"], *data["classes"]):
         score["class_correct"] = None
-    return Evaluation.from_json(data)
+    return record_from_json(data)
 
 
 def test_a_method_that_needs_a_task_has_task_metrics_only():

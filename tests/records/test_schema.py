@@ -2,12 +2,14 @@
 
 import json
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from deepccg.records import ClassScore, Evaluation, RecordError, TaskScore, Training
 from deepccg.records import record_from_json as from_json
+from deepccg.records.schema import record_line
 
 
 def an_evaluation() -> Evaluation:
@@ -56,24 +58,24 @@ def test_every_key_is_needed_and_no_other_allowed(part):
     original = an_evaluation().to_json()
     target = original if not part else original[part[0]][part[1]]
     for key in target:
-        with pytest.raises(RecordError, match=key if key != "type" else "None"):
+        with pytest.raises(RecordError, match=f"{key} is missing" if key != "type" else "not None"):
             from_json(edited(lambda data, key=key: without(data, key)))
-    with pytest.raises(RecordError, match="unknown key 'mood'"):
+    with pytest.raises(RecordError, match="mood is an unknown key"):
         from_json(edited(lambda data: data | {"mood": 1}))
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"step": 1.5}, "step must be an integer, not 1.5"),
-        ({"step": True}, "step must be an integer, not True"),
-        ({"step": -1}, "step must be at least 0"),
-        ({"final": 1}, "final must be true or false"),
+        ({"step": 1.5}, "step should be a valid integer, not 1.5"),
+        ({"step": True}, "step should be a valid integer, not True"),
+        ({"step": -1}, "step should be greater than or equal to 0, not -1"),
+        ({"final": 1}, "final should be a valid boolean, not 1"),
         ({"images": 31}, "do not add up to 31"),
         ({"of_images": 29}, "of_images must be at least 30"),
         ({"task": 2}, "the current task 2 has no score"),
-        ({"tasks": {}}, "tasks must be a list"),
-        ({"classes": 3}, "classes must be a list"),
+        ({"tasks": {}}, "tasks should be a valid tuple, not {}"),
+        ({"classes": 3}, "classes should be a valid tuple, not 3"),
         ({"type": "mystery"}, "not 'mystery'"),
     ],
 )
@@ -88,9 +90,9 @@ def test_counts_cannot_exceed_the_images():
         TaskScore(0, (1,), 4, 5, 0)
     with pytest.raises(RecordError, match="class_correct must be at most 4"):
         TaskScore(0, (1,), 4, 0, 5)
-    with pytest.raises(RecordError, match=r"must lie in 0\.\.4, not 4\.5"):
+    with pytest.raises(RecordError, match=r"task_correct must be at most 4, not 4\.5"):
         ClassScore(1, 4, 0, 4.5)
-    with pytest.raises(RecordError, match="images must be at least 1"):
+    with pytest.raises(RecordError, match="images should be greater than or equal to 1, not 0"):
         ClassScore(1, 0, 0, 0.0)
     with pytest.raises(RecordError, match="no classes"):
         TaskScore(0, (), 4, 0, 0)
@@ -108,10 +110,41 @@ def test_class_scores_are_missing_everywhere_or_nowhere():
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), "0.5", None])
 def test_training_numbers_are_finite(value):
-    with pytest.raises(RecordError, match="loss must be a finite number"):
+    with pytest.raises(RecordError, match="loss should be a finite number"):
         Training(1, value)
-    with pytest.raises(RecordError, match="norm must be a finite number"):
+    with pytest.raises(RecordError, match="norm should be a finite number"):
         Training(1, 0.5, {"norm": value})
+
+
+@pytest.mark.parametrize("value", [True, np.int64(3), np.float32(0.5), 2**63, "3"])
+def test_only_plain_numbers_are_taken(value):
+    with pytest.raises(RecordError, match="loss should be a finite number"):
+        Training(1, value)
+    with pytest.raises(RecordError, match="step should be"):
+        Training(value, 0.5)
+    with pytest.raises(RecordError, match="norm should be"):
+        Training(1, 0.5, {"norm": value})
+
+
+def test_the_line_on_disk():
+    record = Training(3, 1e-05, {"terms": 20, "scale": 1.0, "größe": 1e16})
+    assert record_line(record) == (
+        b'{"type":"training","step":3,"loss":1e-05,'
+        b'"extra":{"terms":20,"scale":1.0,"gr\\u00f6\\u00dfe":1e+16}}'
+    )
+    assert record_line(an_evaluation()).startswith(
+        b'{"type":"evaluation","step":50,"examples":500,"task":1,"final":false,"images":30,'
+        b'"of_images":100,"tasks":[{"task":0,"classes":[3,7],"images":20,"task_correct":15,'
+        b'"class_correct":11},'
+    )
+    assert b'"classes":[{"label":3,"images":10,"class_correct":6,"task_correct":8.0},' in (
+        record_line(an_evaluation())
+    )
+
+
+def test_records_cannot_be_changed():
+    with pytest.raises(AttributeError):
+        an_evaluation().step = 3
 
 
 @pytest.mark.parametrize("data", [None, 3, [], "evaluation"])

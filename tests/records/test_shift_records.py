@@ -1,4 +1,4 @@
-"""What the records of representation shift say, and refuse."""
+"""Records of representation shift: rates from counts, and the values they refuse."""
 
 import json
 from pathlib import Path
@@ -41,18 +41,18 @@ def test_a_record_survives_the_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"mode": "both"}, "mode must be task or class"),
-        ({"images": 0}, "images must be at least 1"),
-        ({"distance": -1.0}, "distance must not be negative"),
-        ({"spread": float("nan")}, "spread must be a finite number"),
+        ({"mode": "both"}, "mode should be 'task' or 'class', not 'both'"),
+        ({"images": 0}, "images should be greater than or equal to 1"),
+        ({"distance": -1.0}, "distance should be greater than or equal to 0, not -1.0"),
+        ({"spread": float("nan")}, "spread should be a finite number"),
         ({"correct_stale": 201}, "correct_stale must be at most 200"),
-        ({"step": True}, "step must be an integer"),
-        ({"more": 1}, "unknown key 'more'"),
+        ({"step": True}, "step should be a valid integer"),
+        ({"more": 1}, "more is an unknown key"),
     ],
 )
-def test_what_cannot_be_is_refused(change: dict[str, Any], message: str) -> None:
+def test_impossible_values_are_refused(change: dict[str, Any], message: str) -> None:
     with pytest.raises(RecordError, match=message):
-        Shift.from_json(GOOD | change)
+        Shift(**GOOD | change)
 
 
 def test_points_without_a_spread_are_left_out() -> None:

@@ -1,4 +1,4 @@
-"""The times of a run: what is written is read back, and what is no such file tells nothing."""
+"""The times of a run: what is written is read back, and a damaged file is ignored."""
 
 import json
 from pathlib import Path
@@ -21,7 +21,7 @@ def test_times_are_read_as_they_were_written(tmp_path_factory, timings: list[Tim
     assert RunDirectory(path.parent).timing() == timings[0]
 
 
-def test_the_newest_stands_at_the_top() -> None:
+def test_the_newest_timing_comes_first() -> None:
     content = json.loads(timings_text([Timing(9, 1.5, 0.25), Timing(6, 1.0, 0.25)]))
     assert content == {
         "version": 1,
@@ -55,19 +55,19 @@ GOOD = json.loads(timings_text([Timing(9, 1.5, 0.25)]))
     ],
     ids=range(14),
 )
-def test_a_damaged_file_tells_nothing(tmp_path: Path, content: bytes) -> None:
+def test_a_damaged_file_has_no_timings(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "timing.json"
     path.write_bytes(content)
     assert read_timings(path) == []
     assert RunDirectory(tmp_path).timing() is None
 
 
-def test_no_file_tells_nothing(tmp_path: Path) -> None:
+def test_a_missing_file_has_no_timings(tmp_path: Path) -> None:
     assert read_timings(tmp_path / "timing.json") == []
     (tmp_path / "timing.json").mkdir()
     assert read_timings(tmp_path / "timing.json") == []
 
 
-def test_time_does_not_run_backwards() -> None:
-    with pytest.raises(RecordError, match="learning_seconds must be at least 0"):
+def test_negative_seconds_are_refused() -> None:
+    with pytest.raises(RecordError, match="learning_seconds should be greater than or equal to 0"):
         Timing(1, -0.5)

@@ -1,15 +1,16 @@
-"""docs/results.md says what the committed records say, in its tables and in its sentences."""
+"""docs/results.md says what the archived runs say, in its tables and in its sentences."""
 
 import importlib
 import json
 import re
 import sys
-import tomllib
 from pathlib import Path
 from statistics import fmean
 
 import pytest
 from scipy.stats import ttest_rel
+
+from deepccg.records import append_to_archive, find_runs, write_directories
 
 ROOT = Path(__file__).parents[2]
 BENCHMARKS = ROOT / "benchmarks"
@@ -31,20 +32,34 @@ def results():
 
 @pytest.fixture(scope="module")
 def runs(results):
-    return results.load_runs(BENCHMARKS / "records")
+    return results.load_runs()
 
 
 def last_accuracies(method: str) -> dict[int, float]:
-    """Percent right of CIFAR-10, disjoint, class-incremental, from the bare files of records."""
+    """Percent right of CIFAR-10, disjoint, class-incremental, from the archive's bare lines."""
     found = {}
-    for path in (BENCHMARKS / "records").glob(f"cifar10-disjoint-class-{method}-default-*/seed-*"):
-        config = tomllib.loads((path / "config.toml").read_text(encoding="utf-8"))
-        assert "validation" not in config["evaluation"]
-        lines = (path / "records.jsonl").read_text(encoding="utf-8").splitlines()
-        (last,) = (record for line in lines if (record := json.loads(line)).get("final"))
+    for line in (BENCHMARKS / "runs.jsonl").read_text(encoding="utf-8").splitlines():
+        run = json.loads(line)
+        if not run["run"].startswith(f"cifar10-disjoint-class-{method}-default-"):
+            continue
+        assert "validation" not in run["config"]["evaluation"]
+        (last,) = (record for record in run["records"] if record.get("final"))
         right = sum(task["class_correct"] for task in last["tasks"])
-        found[config["seed"]] = 100 * right / last["images"]
+        found[run["config"]["seed"]] = 100 * right / last["images"]
     return found
+
+
+def test_the_archives_hold_finished_runs_that_come_back_from_directories(tmp_path):
+    runs = find_runs([BENCHMARKS / "runs.jsonl", BENCHMARKS / "shift.jsonl.gz"])
+    assert len(runs) >= 401
+    for run in runs:
+        assert run.finished
+        assert run.path.name == f"seed-{run.config()['seed']}"
+    some = runs[::40]
+    write_directories(some, tmp_path / "runs")
+    append_to_archive(tmp_path / "runs.jsonl", find_runs([tmp_path / "runs"]))
+    again = find_runs([tmp_path / "runs.jsonl"])
+    assert {run.line for run in again} == {run.line for run in some}
 
 
 def test_the_page_is_what_template_and_records_give(results, runs, tmp_path):

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from deepccg.experiment import resolve, run
-from deepccg.reproduce import Finished
+from deepccg.records import append_to_archive, find_runs
+from deepccg.reproduce import FinishedRuns
 
 TINY = {"dataset": "digits", "stream.examples_per_class": 10, "method": "sgd"}
 
@@ -21,14 +22,14 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with one run, under a name of the user's."""
+    """A directory with one run, under a name that the user chose."""
     place = tmp_path_factory.mktemp("done")
     run(directory=place / "mine" / "first", **TINY)
     return place
 
 
 def test_a_run_is_found_whatever_it_is_called_and_however_often_it_was_scored(done: Path) -> None:
-    finished = Finished(done)
+    finished = FinishedRuns([done])
     for settings in (
         TINY,
         TINY | {"evaluation.every": "end"},
@@ -55,28 +56,30 @@ def test_a_run_is_found_whatever_it_is_called_and_however_often_it_was_scored(do
         {"network.width": 12},
     ],
 )
-def test_another_run_is_not(done: Path, change: dict) -> None:
-    assert Finished(done).find(resolve(TINY | change)) is None
+def test_a_run_with_another_setting_is_not_found(done: Path, change: dict) -> None:
+    assert FinishedRuns([done]).find(resolve(TINY | change)) is None
 
 
-def test_records_suffice_and_damage_does_not(tmp_path: Path, done: Path) -> None:
+def test_records_without_a_checkpoint_suffice_and_damaged_ones_do_not(
+    tmp_path: Path, done: Path
+) -> None:
     config = resolve(TINY)
     shutil.copytree(done / "mine", tmp_path / "copy")
     directory = tmp_path / "copy" / "first"
     (directory / "checkpoint.safetensors").unlink()
-    assert Finished(tmp_path).find(config) is not None
+    assert FinishedRuns([tmp_path]).find(config) is not None
     records = (directory / "records.jsonl").read_text()
     (directory / "records.jsonl").write_text(records.replace('"final":true', '"final":false'))
-    assert Finished(tmp_path).find(config) is None
+    assert FinishedRuns([tmp_path]).find(config) is None
     (directory / "records.jsonl").write_text("{}\n" + records)
-    assert Finished(tmp_path).find(config) is None
-    assert Finished(tmp_path / "nowhere").find(config) is None
+    assert FinishedRuns([tmp_path]).find(config) is None
+    assert FinishedRuns([]).find(config) is None
 
 
 def test_a_run_that_recorded_shifts_also_serves_where_none_are_wanted(tmp_path: Path) -> None:
     followed = TINY | {"evaluation.shift_images": 10}
     run(directory=tmp_path / "run", **followed)
-    finished = Finished(tmp_path)
+    finished = FinishedRuns([tmp_path])
     assert finished.find(resolve(TINY)) is not None
     assert finished.find(resolve(followed)) is not None
     assert finished.find(resolve(TINY | {"evaluation.shift_images": 11})) is None
@@ -92,7 +95,7 @@ def test_of_several_the_one_that_was_asked_for_counts_then_one_without_shift(
     os.utime(tmp_path / "a" / "records.jsonl")  # the newest
 
     def found(settings: dict) -> str:
-        run = Finished(tmp_path).find(resolve(settings))
+        run = FinishedRuns([tmp_path]).find(resolve(settings))
         assert run is not None
         return run.path.name
 
@@ -103,18 +106,36 @@ def test_of_several_the_one_that_was_asked_for_counts_then_one_without_shift(
     assert found(TINY) == "c"
 
 
+def test_a_run_is_found_in_an_archive(tmp_path: Path, done: Path) -> None:
+    archive = tmp_path / "runs.jsonl"
+    append_to_archive(archive, find_runs([done]))
+    found = FinishedRuns([archive]).find(resolve(TINY))
+    assert found is not None
+    assert found.path == archive / "mine" / "first"
+    assert found.evaluations() == find_runs([done])[0].evaluations()
+
+
+def test_of_an_archive_the_last_of_equal_runs_counts(tmp_path: Path, done: Path) -> None:
+    for name in ("b", "c", "a"):
+        shutil.copytree(done / "mine" / "first", tmp_path / name / "first")
+        append_to_archive(tmp_path / "runs.jsonl", find_runs([tmp_path / name]))
+    found = FinishedRuns([tmp_path / "runs.jsonl"]).find(resolve(TINY))
+    assert found is not None
+    assert found.path == tmp_path / "runs.jsonl" / "a" / "first"
+
+
 def test_of_equal_runs_the_newest_counts(tmp_path: Path, done: Path) -> None:
     for name, seconds in (("a", 100), ("b", 300), ("c", 200)):
         copy = shutil.copytree(done / "mine" / "first", tmp_path / name)
         os.utime(copy / "records.jsonl", (seconds, seconds))
-    found = Finished(tmp_path).find(resolve(TINY))
+    found = FinishedRuns([tmp_path]).find(resolve(TINY))
     assert found is not None
     assert found.path.name == "b"
 
 
 @pytest.fixture
 def own_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A class of the user's, in a module that leaves a mark when it is imported."""
+    """A user-defined class, in a module that leaves a mark when it is imported."""
     place = tmp_path / "modules"
     place.mkdir()
     (place / "my_method.py").write_text(
@@ -128,13 +149,13 @@ def own_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]
 def test_runs_of_a_class_that_was_asked_for_are_found(tmp_path: Path, own_method: str) -> None:
     settings = TINY | {"method": own_method}
     run(directory=tmp_path / "runs" / "own", **settings)
-    found = Finished(tmp_path / "runs", {own_method}).find(resolve(settings))
+    found = FinishedRuns([tmp_path / "runs"], {own_method}).find(resolve(settings))
     assert found is not None
     assert found.path.name == "own"
 
 
-def test_a_directory_cannot_have_a_class_imported(tmp_path: Path, own_method: str) -> None:
+def test_recorded_runs_cannot_import_code(tmp_path: Path, own_method: str) -> None:
     run(directory=tmp_path / "runs" / "own", **TINY | {"method": own_method})
     del sys.modules["my_method"]
-    assert Finished(tmp_path / "runs", {"er"}).find(resolve(TINY)) is None
+    assert FinishedRuns([tmp_path / "runs"], {"er"}).find(resolve(TINY)) is None
     assert "my_method" not in sys.modules

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 import typer
 from typer.exceptions import TyperException
 
+from deepccg.cli.archive import archive
 from deepccg.cli.demo import demo
 from deepccg.cli.predict import predict
 from deepccg.cli.report import report
@@ -31,7 +32,7 @@ app = typer.Typer(
     "Try: `deepccg run --method deepccg,er,sgd --dataset digits --seeds 0-2`",
 )
 _LEARN = (run, resume, sweep, reproduce, tune)
-_SHOW = (report, demo, methods, data, stream, predict, version)
+_SHOW = (report, archive, demo, methods, data, stream, predict, version)
 for command in _LEARN + _SHOW:
     app.command()(command)
 

@@ -19,10 +19,10 @@ from deepccg.reproduce import QUICK_NOTE
 
 if TYPE_CHECKING:
     from deepccg.report import Sheet
-    from deepccg.reproduce import Answer, Column, Plan, Runs, Variant
+    from deepccg.reproduce import CellResult, Column, Plan, Runs, Variant
 
 
-def sheets_of(asked: "Plan", found: "list[Answer]", runs: "Runs") -> "list[Sheet]":
+def sheets_of(asked: "Plan", found: "list[CellResult]", runs: "Runs") -> "list[Sheet]":
     """One for each column, and for shift one of the slopes."""
     sheets = []
     for column in asked.columns:
@@ -54,7 +54,7 @@ def figures(asked: "Plan", runs: "Runs", stem: Path) -> list[Path]:
     return written
 
 
-def _row(each: "Answer") -> PairedRow:
+def _row(each: "CellResult") -> PairedRow:
     return PairedRow(
         label=_label(each.variant),
         method=each.variant.method,

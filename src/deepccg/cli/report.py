@@ -10,7 +10,7 @@ import typer
 from deepccg.cli.options import OpenOption, check_out
 
 if TYPE_CHECKING:
-    from deepccg.records import RunDirectory
+    from deepccg.records import RecordedRun
     from deepccg.report import About, Row, Run, Setting, Stored
 
 NO_AUDIT = (
@@ -20,7 +20,9 @@ NO_CHECKPOINT = "no checkpoint in the run directory: what the memory held is not
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(help="Run directories, or ones with runs below.")],
+    runs: Annotated[
+        list[Path], typer.Argument(help="Run directories, ones with runs below, or archives.")
+    ],
     out: Annotated[Path, typer.Option(help="Where the page goes.")] = Path("report.html"),
     title: Annotated[str, typer.Option(help="The page's heading.")] = "deepccg report",
     memory_images: Annotated[
@@ -63,21 +65,21 @@ def report(
         webbrowser.open(out.resolve().as_uri())
 
 
-def _read(directories: "list[RunDirectory]") -> "tuple[list[Run], list[str]]":
+def _read(runs: "list[RecordedRun]") -> "tuple[list[Run], list[str]]":
     """Finished runs, and what is not shown with the reason."""
     from deepccg.records import RecordError
     from deepccg.report import read_run
 
     found, left_out = [], []
-    for directory in directories:
+    for recorded in runs:
         try:
-            run = read_run(directory)
+            run = read_run(recorded)
         except RecordError as error:
             warnings.warn(f"left out: {error}", stacklevel=2)
             left_out.append(str(error))
             continue
         if run is None:
-            left_out.append(f"{directory.path}: not finished")
+            left_out.append(f"{recorded.path}: not finished")
         else:
             found.append(run)
     return found, left_out

@@ -60,6 +60,12 @@ def reproduce(
         Path,
         where(help="Where run directories and tables go; runs that are there are not repeated."),
     ] = Path("runs"),
+    reuse: Annotated[
+        list[Path] | None,
+        where(
+            help="Finished runs elsewhere that count too: a directory or an archive; repeatable."
+        ),
+    ] = None,
 ) -> None:
     """Run one of the paper's experiments and compare with its numbers.
 
@@ -72,7 +78,7 @@ def reproduce(
     from deepccg.cli.paper import figures, sheets_of
     from deepccg.experiment import parse_seeds
     from deepccg.report import sheet_table
-    from deepccg.reproduce import answers, answers_csv, plan
+    from deepccg.reproduce import plan, results, results_csv
 
     asked = plan(
         experiment,
@@ -82,15 +88,15 @@ def reproduce(
         quick=quick,
         shift_images=shift_images,
     )
-    runs, missing = _there(asked, out)
+    runs, missing = _finished_and_missing(asked, out, reuse or [])
     failed = 0
     if missing and not dry_run:
         outcomes = run_all(
             missing, out=out, data_dir=data_dir, workers=jobs, engine=engine, address=address
         )
         failed = print_failures(outcomes)
-        runs, missing = _there(asked, out)
-    found = answers(asked, runs)
+        runs, missing = _finished_and_missing(asked, out, reuse or [])
+    found = results(asked, runs)
     sheets = sheets_of(asked, found, runs)
     for sheet in sheets:
         Console().print(sheet_table(sheet))
@@ -98,7 +104,7 @@ def reproduce(
         name = "-".join([experiment, *dict.fromkeys(c.dataset for c in asked.columns)])
         stem = out / (name + "-quick" * quick)
         texts = {".md": "\n".join(sheet.markdown() for sheet in sheets)}
-        texts[".csv"] = answers_csv(found, asked.reference)
+        texts[".csv"] = results_csv(found, asked.reference)
         written = [*_write(texts, stem), *figures(asked, runs, stem)]
         typer.echo(f"Written: {', '.join(map(str, written))}", err=True)
     if missing:
@@ -109,6 +115,7 @@ def reproduce(
             "shift-images": shift_images,
             "data-dir": data_dir,
             "out": None if out == Path("runs") else out,
+            "reuse": reuse or [],
         }
         again = _command(experiment, options, quick)
         typer.echo(f"{len(missing)} runs are missing. This does them: {again}", err=True)
@@ -116,12 +123,13 @@ def reproduce(
         raise typer.Exit(1)
 
 
-def _there(asked: "Plan", out: Path) -> "tuple[Runs, list[Job]]":
-    """The finished runs that answer the plan, and those still to do."""
-    from deepccg.reproduce import Finished
+def _finished_and_missing(asked: "Plan", out: Path, reuse: list[Path]) -> "tuple[Runs, list[Job]]":
+    """The finished runs of the plan, and those still to do."""
+    from deepccg.reproduce import FinishedRuns
     from deepccg.sweep import Job
 
-    finished, runs, missing = Finished(out, {v.method for v in asked.variants}), {}, {}
+    paths = [*reuse, *([out] if out.is_dir() else [])]
+    finished, runs, missing = FinishedRuns(paths, {v.method for v in asked.variants}), {}, {}
     for variant, column, config in asked.configs():
         run = finished.find(config)
         if run is None:
@@ -146,5 +154,6 @@ def _command(experiment: str, options: dict[str, object], quick: bool) -> str:
     """What to type for the runs that are missing."""
     words = ["deepccg", "reproduce", experiment]
     for name, value in options.items():
-        words += [] if value is None else [f"--{name}", str(value)]
+        each = value if isinstance(value, list) else [value]
+        words += [word for one in each if one is not None for word in (f"--{name}", str(one))]
     return shlex.join([*words, *["--quick"] * quick])

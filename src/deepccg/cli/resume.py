@@ -46,9 +46,9 @@ def resume(
     """
     from deepccg.core import InputError, InUse
     from deepccg.experiment import ClassNeeded, is_finished, learner_class, read_run_config
-    from deepccg.records import find_runs
+    from deepccg.records import find_run_directories
 
-    found = find_runs([directory])
+    found = find_run_directories(directory)
     if not found:
         raise InputError(f"{directory} holds no run: no config.toml there or below")
     check_data_dir(data_dir)

@@ -85,10 +85,10 @@ class Stopwatch:
 
     def __init__(self, path: Path, position: int, write: Callable[[Path, bytes], None]) -> None:
         self._path, self._write = path, write
-        known = read_timings(path) if position else [Timing(0)]
+        known = read_timings(path) if position else [Timing(0, 0.0, 0.0)]
         self._saved = [timing for timing in known if timing.steps <= position]
         self._complete = bool(self._saved) and self._saved[0].steps == position
-        before = self._saved[0] if self._complete else Timing(0)
+        before = self._saved[0] if self._complete else Timing(0, 0.0, 0.0)
         self._learning, self._evaluating = before.learning_seconds, before.evaluation_seconds
 
     @contextlib.contextmanager

@@ -1,13 +1,13 @@
 """Run directories, the records in them, and metrics as pure functions of these. No torch here."""
 
+from deepccg.records.archive import append_to_archive, is_archive, read_archive, write_directories
 from deepccg.records.directory import (
     RunDirectory,
     append_record,
-    find_runs,
+    find_run_directories,
     read_records,
     rewind_records,
 )
-from deepccg.records.duplicates import duplicate_rank
 from deepccg.records.files import (
     is_temporary,
     parse_toml,
@@ -16,6 +16,7 @@ from deepccg.records.files import (
     remove_temporaries,
     write_atomically,
 )
+from deepccg.records.find import find_runs
 from deepccg.records.metrics import (
     Estimate,
     Mode,
@@ -31,11 +32,11 @@ from deepccg.records.metrics import (
     summary,
 )
 from deepccg.records.paper import PAPER_NAMES, PaperTable, paper_cell, paper_tables, paper_value
+from deepccg.records.run import RecordedRun, precedence
 from deepccg.records.schema import (
     ClassScore,
     Evaluation,
     Record,
-    RecordError,
     Shift,
     ShiftMeasure,
     ShiftScale,
@@ -47,6 +48,7 @@ from deepccg.records.schema import (
 from deepccg.records.settings import flatten, merge, unflatten
 from deepccg.records.statistics import Interval, Line, fit_line, mean_interval, paired_difference
 from deepccg.records.timing import Timing, read_timings, timings_text
+from deepccg.records.validation import RecordError
 
 __all__ = [
     "PAPER_NAMES",
@@ -59,6 +61,7 @@ __all__ = [
     "PaperTable",
     "Record",
     "RecordError",
+    "RecordedRun",
     "RunDirectory",
     "Shift",
     "ShiftMeasure",
@@ -70,16 +73,18 @@ __all__ = [
     "aggregate",
     "anytime_accuracy",
     "append_record",
+    "append_to_archive",
     "average_accuracy",
     "backward_transfer",
     "class_balanced_accuracy",
     "class_incremental_by_task",
-    "duplicate_rank",
     "estimate",
+    "find_run_directories",
     "find_runs",
     "fit_line",
     "flatten",
     "forgetting",
+    "is_archive",
     "is_temporary",
     "mean_interval",
     "merge",
@@ -88,6 +93,8 @@ __all__ = [
     "paper_tables",
     "paper_value",
     "parse_toml",
+    "precedence",
+    "read_archive",
     "read_json_object",
     "read_records",
     "read_timings",
@@ -100,4 +107,5 @@ __all__ = [
     "timings_text",
     "unflatten",
     "write_atomically",
+    "write_directories",
 ]

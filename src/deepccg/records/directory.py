@@ -1,21 +1,21 @@
-"""Reading and extending ``records.jsonl``, and finding the directories of runs.
+"""Run directories: reading and extending ``records.jsonl``, and finding them.
 
 A record is one line, written whole. If a run dies while writing, the last line may be torn: it
 has no line end. Readers ignore it and the next append removes it; a broken line anywhere else is
-damage that a user should hear about.
+an error.
 """
 
 import contextlib
-import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from deepccg.records.files import read_toml, write_atomically, write_durably
-from deepccg.records.schema import Evaluation, Record, RecordError, Shift, record_from_json
-from deepccg.records.timing import Timing, read_timings
+from deepccg.records.files import read_json_object, read_toml, write_atomically, write_durably
+from deepccg.records.run import RecordedRun
+from deepccg.records.schema import Record, record_from_line, record_line
+from deepccg.records.validation import RecordError
 
 
 def read_records(path: str | os.PathLike[str]) -> list[Record]:
@@ -25,7 +25,7 @@ def read_records(path: str | os.PathLike[str]) -> list[Record]:
 
 def append_record(path: str | os.PathLike[str], record: Record) -> None:
     """Add one record at the end of the file, durably, after removing a torn last line."""
-    line = _line(record)
+    line = record_line(record) + b"\n"
     target = Path(path)
     if target.exists() and not _ends_in_newline(target):
         write_atomically(target, b"".join(kept for kept, _ in _lines(target)))
@@ -54,7 +54,7 @@ def rewind_records(path: str | os.PathLike[str], step: int) -> int:
 
 
 @dataclass(frozen=True)
-class RunDirectory:
+class RunDirectory(RecordedRun):
     """The files of one run. Nothing is read until it is asked for."""
 
     path: Path
@@ -106,7 +106,7 @@ class RunDirectory:
 
     @property
     def tracking_path(self) -> Path:
-        """The run's name for experiment trackers; only if one was told of it."""
+        """The run's name for experiment trackers; only if one follows it."""
         return self.path / "tracking.json"
 
     def config(self) -> dict[str, Any]:
@@ -122,37 +122,23 @@ class RunDirectory:
         """All records so far; none if the run has not written any."""
         return read_records(self.records_path) if self.records_path.exists() else []
 
-    def evaluations(self) -> list[Evaluation]:
-        """The evaluations so far, in order."""
-        return [record for record in self.records() if isinstance(record, Evaluation)]
-
-    def shifts(self) -> list[Shift]:
-        """What each batch after the first task did to that task's test images, where recorded."""
-        return [record for record in self.records() if isinstance(record, Shift)]
-
-    def timing(self) -> Timing | None:
-        """How long the steps up to the last checkpoint took; ``None`` if that is not known."""
-        return next(iter(read_timings(self.timing_path)), None)
+    def part(self, name: str) -> dict[str, Any] | None:
+        """The content of ``NAME.json``; ``None`` if it is not there, or damaged."""
+        return read_json_object(self.path / f"{name}.json")
 
     @property
-    def finished(self) -> bool:
-        """Whether the run reached the end of its stream and was scored there."""
-        return any(evaluation.final for evaluation in self.evaluations())
+    def recency(self) -> tuple[int, int]:
+        """When the last record was written."""
+        return self.records_path.stat().st_mtime_ns, 0
 
 
-def find_runs(paths: Iterable[str | os.PathLike[str]]) -> list[RunDirectory]:
-    """Every directory at or below ``paths`` that holds a ``config.toml``, each once, sorted."""
-    found: set[Path] = set()
-    for path in map(Path, paths):
-        if not path.is_dir():
-            raise RecordError(f"{path} is not a directory: give a run or a directory of runs")
-        found.update(config.parent for config in path.rglob("config.toml"))
-    return [RunDirectory(path) for path in sorted(found)]
-
-
-def _line(record: Record) -> bytes:
-    text = json.dumps(record.to_json(), allow_nan=False, separators=(",", ":"))
-    return text.encode() + b"\n"
+def find_run_directories(path: str | os.PathLike[str]) -> list[RunDirectory]:
+    """Every directory at or below ``path`` that holds a ``config.toml``, sorted."""
+    if not Path(path).is_dir():
+        raise RecordError(f"{path} is not a directory: give a run or a directory of runs")
+    return [
+        RunDirectory(each) for each in sorted(c.parent for c in Path(path).rglob("config.toml"))
+    ]
 
 
 def _lines(path: Path) -> Iterator[tuple[bytes, Record]]:
@@ -164,19 +150,11 @@ def _lines(path: Path) -> Iterator[tuple[bytes, Record]]:
     *complete, tail = content.split(b"\n")
     for number, line in enumerate(complete, start=1):
         try:
-            yield line + b"\n", _parse(line)
+            yield line + b"\n", record_from_line(line)
         except ValueError as error:
             raise RecordError(f"{path}, line {number}: {error}") from error
     with contextlib.suppress(ValueError):  # empty, or torn
-        yield tail + b"\n", _parse(tail)
-
-
-def _parse(line: bytes) -> Record:
-    """The record in a line; a ``ValueError`` if it is not UTF-8, not JSON, or not a record."""
-    try:
-        return record_from_json(json.loads(line))
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
+        yield tail + b"\n", record_from_line(tail)
 
 
 def _ends_in_newline(path: Path) -> bool:

@@ -22,7 +22,8 @@ from typing import Literal, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from deepccg.records.schema import ClassScore, Evaluation, RecordError, TaskScore
+from deepccg.records.schema import ClassScore, Evaluation, TaskScore
+from deepccg.records.validation import RecordError
 
 Mode: TypeAlias = Literal["task", "class"]
 _Floats: TypeAlias = npt.NDArray[np.float64]

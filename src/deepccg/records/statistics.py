@@ -1,4 +1,4 @@
-"""Intervals around a mean and around a fitted slope, both by Student's t."""
+"""Student's t intervals of a mean and of a fitted slope."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -36,12 +36,9 @@ def mean_interval(values: Sequence[float]) -> Interval:
     >>> round(found.low, 2), found.value, round(found.high, 2)
     (-0.48, 2.0, 4.48)
     """
-    n = len(values)
-    mean = fmean(values)
-    if n < 2:
-        return Interval(mean, None, None, n)
-    half = student_quantile(n - 1) * float(np.std(values, ddof=1)) / math.sqrt(n)
-    return Interval(mean, mean - half, mean + half, n)
+    n, mean = len(values), fmean(values)
+    error = float(np.std(values, ddof=1)) / math.sqrt(n) if n > 1 else 0.0
+    return _interval(mean, error, n, n - 1)
 
 
 def fit_line(x: npt.ArrayLike, y: npt.ArrayLike) -> Line | None:
@@ -53,27 +50,20 @@ def fit_line(x: npt.ArrayLike, y: npt.ArrayLike) -> Line | None:
     n = len(across)
     if n < 2 or np.ptp(across) == 0:
         return None
-    from_mean = across - across.mean()
-    square = float(from_mean @ from_mean)
-    slope = float(from_mean @ (up - up.mean())) / square
-    intercept = float(up.mean()) - slope * float(across.mean())
-    if n < 3:
-        return Line(Interval(slope, None, None, n), intercept)
-    residual = up - intercept - slope * across
-    error = math.sqrt(float(residual @ residual) / (n - 2) / square)
-    half = student_quantile(n - 2) * error
-    return Line(Interval(slope, slope - half, slope + half, n), intercept)
+    from scipy.stats import linregress  # here: slow to import, and few reports have a line
+
+    found = linregress(across, up)
+    error = float(found.stderr) if np.ptp(up) else 0.0  # of a level line SciPy's may be NaN
+    return Line(_interval(float(found.slope), error, n, n - 2), float(found.intercept))
 
 
-def student_quantile(freedom: int) -> float:
-    """How many standard errors the interval reaches to each side.
+def _interval(value: float, standard_error: float, n: int, freedom: int) -> Interval:
+    if freedom < 1:
+        return Interval(value, None, None, n)
+    from scipy.special import stdtrit  # here: the command line starts without SciPy
 
-    >>> round(student_quantile(2), 3)
-    4.303
-    """
-    from scipy.special import stdtrit
-
-    return float(stdtrit(freedom, (1 + LEVEL) / 2))
+    half = float(stdtrit(freedom, (1 + LEVEL) / 2)) * standard_error
+    return Interval(value, value - half, value + half, n)
 
 
 def paired_difference(values: Mapping[int, float], others: Mapping[int, float]) -> Interval | None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
-from deepccg.records import duplicate_rank
+from deepccg.records import precedence
 from deepccg.report.names import DATASETS, METHODS, digest, method_name, slug
 from deepccg.report.runs import Run
 from deepccg.report.settings import PAPER_EXAMPLES, Row, Setting
@@ -17,7 +17,7 @@ _APART = {"seed", "threads", "device", "kernels", "evaluation.shift_images"}
 def grouped(runs: Iterable[Run]) -> list[Setting]:
     """All settings, ordered by data set, stream and scenario; rows in the order of the methods.
 
-    Of runs of the same configuration and seed one counts (``duplicate_rank``), with the shifts of
+    Of runs of the same configuration and seed one counts (``precedence``), with the shifts of
     whichever recorded them.
     """
     ordered = sorted(runs, key=lambda run: (_setting_fields(run), _row_place(run), run.seed))
@@ -45,7 +45,7 @@ def _setting(fields: "_Fields", rows: Sequence[Sequence[Run]]) -> Setting:
 
 def _by_seed(runs: Sequence[Run]) -> dict[int, Run]:
     chosen: dict[int, Run] = {}
-    for run in sorted(runs, key=lambda run: (run.seed, *duplicate_rank(run.path, run.config))):
+    for run in sorted(runs, key=lambda run: (run.seed, *precedence(run.path, run.config))):
         first = chosen.get(run.seed)
         if first is None:
             chosen[run.seed] = run

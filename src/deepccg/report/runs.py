@@ -1,17 +1,11 @@
-"""What a page shows of one run: its files as plain values."""
+"""What the report shows of one run, as plain values."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from deepccg.records import (
-    Evaluation,
-    RecordError,
-    RunDirectory,
-    Shift,
-    read_json_object,
-)
+from deepccg.records import Evaluation, RecordedRun, RecordError, Shift
 
 
 @dataclass(frozen=True)
@@ -19,7 +13,7 @@ class Run:
     """One finished run.
 
     Args:
-        path: Its directory, as the user named it.
+        path: Its directory, as the user named it, or its place in an archive.
         config: What was run.
         evaluations: The scores, in order of time; at least one.
         shifts: How batches moved the first task's test images, where that was recorded.
@@ -28,8 +22,8 @@ class Run:
         seconds: How long learning took, without scoring, where that was recorded.
         changes: In which fields ``config`` differs from its preset, by their dotted names.
         as_preset: Whether method, network and reading are those of one of the package's presets:
-            only then the paper's number stands beside. Records do not tell; who knows, says so.
-        others: Directories of the same configuration and seed, whose scores do not count.
+            only then the paper's number stands beside it. The records alone do not say.
+        others: Paths of runs of the same configuration and seed, whose scores do not count.
     """
 
     path: Path
@@ -50,29 +44,29 @@ class Run:
         return seed if isinstance(seed, int) else 0
 
 
-def read_run(directory: RunDirectory) -> Run | None:
-    """A run from its directory; ``None`` if it is not finished.
+def read_run(recorded: RecordedRun) -> Run | None:
+    """A recorded run with all its values; ``None`` if it is not finished.
 
     Raises:
-        RecordError: If the directory is damaged.
+        RecordError: If it is damaged.
     """
-    config = directory.config()
+    config = recorded.config()
     for table in ("stream", "method", "evaluation"):
         if not isinstance(config.get(table), dict):
-            raise RecordError(f"{directory.config_path} has no table {table!r}")
-    records = directory.records()
+            raise RecordError(f"{recorded.path}: its configuration has no table {table!r}")
+    records = recorded.records()
     evaluations = tuple(record for record in records if isinstance(record, Evaluation))
     if not any(evaluation.final for evaluation in evaluations):
         return None
-    timing = directory.timing()
+    timing = recorded.timing()
     whole = timing is not None and timing.steps == evaluations[-1].step
     return Run(
-        path=directory.path,
+        path=recorded.path,
         config=config,
         evaluations=evaluations,
         shifts=tuple(record for record in records if isinstance(record, Shift)),
-        audit=read_json_object(directory.audit_path),
-        environment=read_json_object(directory.environment_path),
+        audit=recorded.audit(),
+        environment=recorded.environment(),
         seconds=timing.learning_seconds if timing is not None and whole else None,
     )
 
@@ -86,7 +80,7 @@ def cost(run: Run, *keys: str) -> float | None:
 
 
 def held_bytes(run: Run) -> float | None:
-    """Everything the auditor found in the saved state besides the network, in bytes."""
+    """Everything but the network that the auditor found in the saved state, in bytes."""
     memory = (run.audit or {}).get("memory")
     kinds = memory.get("bytes") if isinstance(memory, Mapping) else None
     if not isinstance(kinds, Mapping):

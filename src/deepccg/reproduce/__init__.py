@@ -1,19 +1,19 @@
-"""The paper's experiments: which runs they are, which are there already, what they answer."""
+"""The paper's experiments: their runs, those that are finished already, and the results."""
 
 from deepccg.reproduce.plan import EXPERIMENTS, QUICK_NOTE, Column, Plan, Variant, plan
-from deepccg.reproduce.results import Answer, Runs, answers, answers_csv
-from deepccg.reproduce.reuse import Finished
+from deepccg.reproduce.results import CellResult, Runs, results, results_csv
+from deepccg.reproduce.reuse import FinishedRuns
 
 __all__ = [
     "EXPERIMENTS",
     "QUICK_NOTE",
-    "Answer",
+    "CellResult",
     "Column",
-    "Finished",
+    "FinishedRuns",
     "Plan",
     "Runs",
     "Variant",
-    "answers",
-    "answers_csv",
     "plan",
+    "results",
+    "results_csv",
 ]

@@ -1,4 +1,4 @@
-"""The paper's experiments as configurations: rows are methods, columns are questions."""
+"""The paper's experiments as configurations: rows are methods, columns are settings."""
 
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,12 +38,12 @@ class Variant:
 
 @dataclass(frozen=True)
 class Column:
-    """A question that every row is asked.
+    """A setting in which every variant is scored: a column.
 
     Args:
         dataset: As in ``deepccg data``.
         stream: ``disjoint`` or ``shifting-window``.
-        scenario: ``task`` or ``class``: whose memory and presets are taken, and what is scored.
+        scenario: ``task`` or ``class``: decides memory, presets and what is scored.
         memory: Stored examples in total; ``None``: the scenario's usual ones.
     """
 
@@ -54,7 +54,7 @@ class Column:
 
     @property
     def metric(self) -> str:
-        """The name of what is reported."""
+        """The name of the metric that is reported."""
         return f"{self.scenario}_accuracy"
 
 
@@ -120,12 +120,12 @@ class Plan:
         return Variant("er") if Variant("er") in self.variants else self.variants[0]
 
     def rows(self, column: Column) -> list[Variant]:
-        """The variants that can be asked the column's question."""
-        asked = column.scenario
-        return [v for v in self.variants if asked == "task" or v.method not in _TASK_ONLY]
+        """The variants that can be scored in the column's scenario."""
+        with_tasks = column.scenario == "task"
+        return [v for v in self.variants if with_tasks or v.method not in _TASK_ONLY]
 
     def config(self, variant: Variant, column: Column, seed: int) -> RunConfig:
-        """The run that answers: complete, scored at its end."""
+        """The configuration of a cell's run: complete, scored at its end."""
         shared = _shared(variant.method, column)
         settings: dict[str, Any] = {
             "dataset": column.dataset,
@@ -175,30 +175,43 @@ def plan(
         quick: A small version that takes about a minute.
         shift_images: At most so many images are followed, for shift.
     """
-    known = next((each for each in EXPERIMENTS if each == name), None)
-    if known is None:
-        raise InputError(f"unknown experiment {name!r}: choose one of {', '.join(EXPERIMENTS)}")
-    chosen = methods or (_QUICK_METHODS if quick else _METHODS)[known]
-    variants = tuple(dict.fromkeys(Variant.parse(text) for text in chosen))
-    if known == "shift" and Variant("multi-task") in variants:
-        raise InputError("multi-task learns all tasks at once: there is no shift to record")
-    if known != "shift" and shift_images is not None:
-        raise InputError(f"--shift-images is for shift: {known} follows no images")
-    where = datasets or ("digits" if quick else _DATASET[known],)
-    for dataset in where:
+    experiment = _experiment(name)
+    if experiment != "shift" and shift_images is not None:
+        raise InputError(f"--shift-images is for shift: {experiment} follows no images")
+    datasets = datasets or ("digits" if quick else _DATASET[experiment],)
+    for dataset in datasets:
         _check_dataset(dataset)
-    columns = [column for dataset in where for column in _columns(known, dataset)]
-    chosen_seeds = tuple(seeds or range(2 if quick else 3))
-    followed = SHIFT_IMAGES if shift_images is None else shift_images
-    return Plan(known, variants, tuple(columns), chosen_seeds, quick, followed)
+    return Plan(
+        name=experiment,
+        variants=_variants(experiment, methods, quick),
+        columns=tuple(column for each in datasets for column in _columns(experiment, each)),
+        seeds=tuple(seeds or range(2 if quick else 3)),
+        quick=quick,
+        shift_images=SHIFT_IMAGES if shift_images is None else shift_images,
+    )
+
+
+def _experiment(name: str) -> Name:
+    for known in EXPERIMENTS:
+        if known == name:
+            return known
+    raise InputError(f"unknown experiment {name!r}: choose one of {', '.join(EXPERIMENTS)}")
+
+
+def _variants(experiment: Name, methods: Sequence[str], quick: bool) -> tuple[Variant, ...]:
+    chosen = methods or (_QUICK_METHODS if quick else _METHODS)[experiment]
+    variants = tuple(dict.fromkeys(map(Variant.parse, chosen)))
+    if experiment == "shift" and Variant("multi-task") in variants:
+        raise InputError("multi-task learns all tasks at once: there is no shift to record")
+    return variants
 
 
 def _check_dataset(dataset: str) -> None:
-    """Refuse what is none, which else every run would say by itself."""
+    """Refuse an unknown data set once, before every run does."""
     known = [info.name for info in available()]
     if dataset in known or dataset.startswith("hf:"):
         return
-    if Path(dataset).is_dir():  # of which a run records the name and not the place
+    if Path(dataset).is_dir():  # a run records its name, not where it is
         folder = Path(dataset).resolve()
         if folder.name != dataset:
             raise InputError(
@@ -233,7 +246,7 @@ def _classes(dataset: str) -> int:
 
 
 def _shared(method: str, column: Column) -> Mapping[str, Any]:
-    """Settings by which one run answers several questions."""
+    """Settings by which one run serves several columns."""
     if method == "sgd":  # stores nothing: the same run in both scenarios
         return {"scenario": "task"}
     if method == "multi-task" and column.scenario == "class":  # all data, whatever the stream

@@ -1,4 +1,4 @@
-"""What runs answer: each cell of a table, beside the paper's, and its lead on paired seeds."""
+"""Each cell of a table: our accuracy, the paper's, and the difference on paired seeds."""
 
 import csv
 import io
@@ -8,18 +8,18 @@ from dataclasses import dataclass
 from deepccg.records import (
     Estimate,
     Interval,
-    RunDirectory,
+    RecordedRun,
     estimate,
     paired_difference,
     summary,
 )
 from deepccg.reproduce.plan import Column, Plan, Variant
 
-Runs = Mapping[tuple[Variant, Column, int], RunDirectory]
+Runs = Mapping[tuple[Variant, Column, int], RecordedRun]
 
 
 @dataclass(frozen=True)
-class Answer:
+class CellResult:
     """One cell.
 
     Args:
@@ -27,7 +27,7 @@ class Answer:
         column: The column.
         values: The accuracy of each seed's run, a fraction.
         paper: The paper's number.
-        difference: To the reference, over the seeds that both have; ``None`` for the reference.
+        difference: From the reference, over the seeds that both have; ``None`` for the reference.
     """
 
     variant: Variant
@@ -42,7 +42,7 @@ class Answer:
         return estimate(list(self.values.values())) if self.values else None
 
 
-def answers(plan: Plan, runs: Runs) -> list[Answer]:
+def results(plan: Plan, runs: Runs) -> list[CellResult]:
     """Every cell, column by column; one without runs has no values."""
     found = []
     for column in plan.columns:
@@ -52,12 +52,12 @@ def answers(plan: Plan, runs: Runs) -> list[Answer]:
         for variant in rows:
             own = values[variant]
             lead = None if variant == plan.reference else paired_difference(own, base)
-            found.append(Answer(variant, column, own, plan.paper(variant, column), lead))
+            found.append(CellResult(variant, column, own, plan.paper(variant, column), lead))
     return found
 
 
-def answers_csv(found: Sequence[Answer], reference: Variant) -> str:
-    """One line for each cell, numbers in full: percent, empty where there is none."""
+def results_csv(found: Sequence[CellResult], reference: Variant) -> str:
+    """The cells as CSV with all digits: percent, empty where there is none."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(

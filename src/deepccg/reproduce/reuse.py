@@ -1,59 +1,59 @@
-"""Finding runs that are there already, by what was run and not by what they are called."""
+"""Finding finished runs by what was run, not by their names."""
 
 import json
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
 from deepccg.core import DeepCCGError
 from deepccg.experiment import RunConfig, resolve_recorded
 from deepccg.methods import METHODS
-from deepccg.records import RecordError, RunDirectory, find_runs
+from deepccg.records import RecordedRun, RecordError, find_runs
 
 # How a run is computed and what it was called, not what it is. Threads, device and kernels change
 # rounding, and thereby the score of a long run: on CIFAR-100 by about a point.
-_IDLE = {"threads", "device", "kernels", "preset"}
+_HOW_COMPUTED = {"threads", "device", "kernels", "preset"}
 # What changes neither what is learned nor the final score.
-_IDLE_SCORING = ("every", "shift_images")
+_SCORING_TIMES = ("every", "shift_images")
 
 
-class Finished:
-    """The finished runs below a directory. Their records suffice: a checkpoint is not needed.
+class FinishedRuns:
+    """The finished runs in directories and archives. Records suffice: no checkpoint is needed.
 
     Args:
-        directory: Where to look; it need not be there.
-        methods: What the user asks for. Runs of other classes of the user's own do not count: a
-            directory cannot have code imported.
+        paths: Directories with runs below, and archives.
+        methods: What the user asks for. Runs of other classes that are not the package's do not
+            count: records cannot make this program import code.
     """
 
-    def __init__(self, directory: Path, methods: Collection[str] = ()) -> None:
-        self._found: dict[str, list[tuple[RunConfig, RunDirectory]]] = defaultdict(list)
-        for run in find_runs([directory]) if directory.is_dir() else []:
+    def __init__(self, paths: Iterable[Path], methods: Collection[str] = ()) -> None:
+        self._found: dict[str, list[tuple[RunConfig, RecordedRun]]] = defaultdict(list)
+        for run in find_runs(paths):
             config = _finished_config(run, methods)
             if config is not None:
-                self._found[_question(config)].append((config, run))
+                self._found[_identity(config)].append((config, run))
 
-    def find(self, config: RunConfig) -> RunDirectory | None:
-        """The run that best answers what ``config`` asks, its shift records included."""
+    def find(self, config: RunConfig) -> RecordedRun | None:
+        """The run nearest to ``config``, with shift records if it asks for them."""
         followed = config.evaluation.shift_images
         there = [
-            (_nearness(config, other), run.records_path.stat().st_mtime_ns, run)
-            for other, run in self._found.get(_question(config), [])
+            (_nearness(config, other), run.recency, run)
+            for other, run in self._found.get(_identity(config), [])
             if followed is None or other.evaluation.shift_images == followed
         ]
         return max(there, key=lambda each: each[:2])[2] if there else None
 
 
 def _nearness(asked: RunConfig, other: RunConfig) -> int:
-    """2 for just what is asked, 1 for a run that is scored at other times, 0 with shift besides."""
+    """2 for exactly what is asked, 1 if scored at other times, 0 if shift was recorded as well."""
     as_asked = other.kernels if asked.kernels == "auto" else asked.kernels
     if other == asked.model_copy(update={"kernels": as_asked}):
         return 2
     return 1 if other.evaluation.shift_images is None else 0
 
 
-def _finished_config(run: RunDirectory, methods: Collection[str]) -> RunConfig | None:
+def _finished_config(run: RecordedRun, methods: Collection[str]) -> RunConfig | None:
     """What was run, complete; ``None`` for what is damaged, unfinished or code not asked for."""
     try:
         settings: dict[str, Any] = run.config()
@@ -66,8 +66,8 @@ def _finished_config(run: RunDirectory, methods: Collection[str]) -> RunConfig |
         return None
 
 
-def _question(config: RunConfig) -> str:
-    fields = config.model_dump(mode="json", exclude=_IDLE, exclude_none=True)
-    for name in _IDLE_SCORING:
+def _identity(config: RunConfig) -> str:
+    fields = config.model_dump(mode="json", exclude=_HOW_COMPUTED, exclude_none=True)
+    for name in _SCORING_TIMES:
         fields["evaluation"].pop(name, None)
     return json.dumps(fields, sort_keys=True)
