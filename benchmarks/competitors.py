@@ -9,8 +9,7 @@ from reference import BATCH, ONE_BY_ONE, REFERENCES
 from torch import Tensor, nn
 
 from deepccg.core import Batch, Learner, Task, make_generator, validated
-from deepccg.experiment import resolve
-from deepccg.experiment.build import learner_class
+from deepccg.experiment import learner_class, resolve
 from deepccg.networks import SlimResNet18, build_network, gains_from_native
 
 SHAPE = (3, 32, 32)

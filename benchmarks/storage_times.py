@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from deepccg.experiment.build import build_material, resolve_recorded
+from deepccg.experiment import build_run_data, resolve_recorded
 from deepccg.experiment.load import stored_examples
 from deepccg.records import RunDirectory
 from deepccg.streams import Stream, load_dataset
@@ -43,7 +43,7 @@ def main() -> None:
         config = resolve_recorded(RunDirectory(path).config())
         data = load_dataset(config.dataset, data_dir=arguments.data_dir)
         stored = stored_examples(path).x
-        when = arrivals(build_material(config, data).stream, stored)
+        when = arrivals(build_run_data(config, data).stream, stored)
         cells = (f"{value:.0f}" for value in np.percentile(when, [5, 25, 50, 75, 95]))
         print(f"| {path} | {' | '.join(cells)} |")
 

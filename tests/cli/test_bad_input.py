@@ -134,7 +134,7 @@ def test_the_installed_program_says_one_line_or_with_debug_a_traceback(deepccg_p
         (("predict",), "Missing argument"),
     ],
 )
-def test_a_wrong_command_line_is_told_in_one_line(deepccg, arguments, said) -> None:
+def test_a_wrong_command_line_is_one_line(deepccg, arguments, said) -> None:
     done = deepccg(*arguments)
     assert done.code == 2
     assert said in done.err

@@ -135,7 +135,7 @@ def test_a_run_that_cannot_label_is_one_line(
     check_one_line(deepccg("predict", tmp_path / "vectors", pictures), "was trained on vectors")
 
 
-def test_a_class_of_ones_own_is_named_not_imported(
+def test_a_user_defined_class_is_named_not_imported(
     deepccg, finished: RunResult, pictures, tmp_path: Path
 ) -> None:
     copy = Path(shutil.copytree(finished.directory, tmp_path / "copy"))

@@ -200,7 +200,7 @@ def test_the_installed_program_runs_from_end_to_end(place: Path) -> None:
 
 
 @pytest.mark.slow  # a process that imports torch
-def test_a_learner_of_ones_own_by_name(deepccg_process, tmp_path: Path) -> None:
+def test_a_user_defined_learner_by_name(deepccg_process, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "lazy.py").write_text(
         "from deepccg import SGD, StepInfo\n\n\n"
@@ -218,7 +218,7 @@ def test_a_learner_of_ones_own_by_name(deepccg_process, tmp_path: Path) -> None:
     assert shown["results"][0]["metrics"]["class_accuracy"]["mean"] < 0.4  # it does not learn
 
 
-def test_multi_task_is_shown_as_offline_and_what_is_held_is_told(deepccg) -> None:
+def test_multi_task_is_shown_as_offline_and_with_its_memory_usage(deepccg) -> None:
     quick = ("--set", "stream.examples_per_class=20", "--out", "out")
     done = deepccg("run", "--method", "multi-task,er", "--memory", "30", *quick)
     assert done.code == 0

@@ -12,6 +12,8 @@ from PIL import Image
 from deepccg.methods import METHODS
 from deepccg.streams import build_stream, load_dataset
 
+FIRST = {"lr", "replay", "train_mask", "replay_mask", "selector", "renewal", "posterior", "quota"}
+
 
 def test_methods_lists_all_of_them(deepccg) -> None:
     done = deepccg("methods")
@@ -22,7 +24,7 @@ def test_methods_lists_all_of_them(deepccg) -> None:
 
 @pytest.mark.parametrize("width", ["80", "200"])
 @pytest.mark.parametrize("name", METHODS)
-def test_a_methods_fields_are_told_with_default_and_meaning(
+def test_a_methods_fields_are_shown_with_default_and_meaning(
     deepccg, monkeypatch: pytest.MonkeyPatch, name: str, width: str
 ) -> None:
     monkeypatch.setenv("COLUMNS", width)
@@ -36,6 +38,21 @@ def test_a_methods_fields_are_told_with_default_and_meaning(
         assert line.group(1) == str(about.default)
         assert line.group(2).startswith(first_words)
     assert re.search(r"Reference: .*\b(19|20)\d\d\b", done.words)  # a paper
+
+
+def test_the_fields_that_people_set_first_come_first(deepccg) -> None:
+    out = deepccg("methods", "deepccg").out
+    first, further = out.split("Further readings of the paper")
+    for field in METHODS["deepccg"].Config.model_fields:
+        part = first if field in FIRST else further
+        assert re.search(rf"^ +{field} +\S", part, re.MULTILINE), field
+    assert "Further readings" not in deepccg("methods", "er").out
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_fields_named_as_first_exist(name: str) -> None:
+    config = METHODS[name].Config
+    assert set(config.first_fields) <= set(config.model_fields)
 
 
 def test_a_class_can_be_shown_by_its_name(deepccg) -> None:
@@ -109,7 +126,7 @@ def test_a_stream_that_cannot_be_is_one_line(deepccg, arguments: list[str], says
     assert not Path("stream.png").exists()
 
 
-def test_version_tells_all_three(deepccg) -> None:
+def test_version_shows_all_three(deepccg) -> None:
     done = deepccg("version")
     assert (done.code, done.err) == (0, "")
     assert done.out == (

@@ -110,7 +110,7 @@ def asked_one_by_one(learner: Learner, test: TestSet, met: int):
 
 @settings(deadline=None)
 @given(situations(), st.integers(1, 9), st.booleans())
-def test_scores_equal_asking_one_by_one(situation, chunk, needs_task):
+def test_scores_equal_predicting_images_one_by_one(situation, chunk, needs_task):
     learner, test, met = situation
     masked, unmasked = asked_one_by_one(learner, test, met)
     learner.needs_task = needs_task
@@ -167,7 +167,7 @@ def test_images_stay_bytes_and_carry_no_gradient():
     assert torch.is_grad_enabled()
 
 
-def test_few_masks_are_asked_for():
+def test_few_masks_are_predicted():
     """20 classes under 16 windows: a chunk of one class never needs more than its 5 windows."""
     asked = []
 
@@ -186,7 +186,7 @@ def test_few_masks_are_asked_for():
     assert all(score.task_correct == score.images == 50 for score in result.tasks)
 
 
-def test_no_image_is_asked_for_under_a_task_that_is_not_its_own():
+def test_no_image_is_predicted_under_a_foreign_task():
     asked = []
 
     class Watching(NearestMean):

@@ -54,7 +54,7 @@ def test_a_run_continues_bit_for_bit_with_what_it_began_with(
     assert final_bytes(tmp_path / "cut") == final_bytes(tmp_path / "whole")
 
 
-def test_runs_recorded_before_there_was_a_choice_go_on_with_torch(
+def test_runs_older_than_the_kernels_setting_continue_with_torch(
     tmp_path, stop_at, interrupted, checkpoint_every
 ):
     run(directory=tmp_path / "whole", data=data(), kernels="torch", **QUICK)

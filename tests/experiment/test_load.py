@@ -148,7 +148,7 @@ def header(**parts: object) -> dict[str, str]:
         header(state={}, about={"shape": [1, 8, 8], "classes": [0], "class_names": ["0"]}),
     ],
 )
-def test_somebody_elses_tensors_are_one_line(copy: Path, metadata: dict | None) -> None:
+def test_a_foreign_safetensors_file_is_one_line(copy: Path, metadata: dict | None) -> None:
     content = safetensors.torch.save({"x": torch.zeros(3)}, metadata)
     (copy / "checkpoint.safetensors").write_bytes(content)
     with pytest.raises(StateMismatch) as caught:

@@ -182,7 +182,7 @@ def test_a_preset_file_that_is_not_text_is_one_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("preset", ["defualt", "no/such/file.toml", ""])
-def test_an_unknown_preset_is_told_with_the_known_ones(preset: str) -> None:
+def test_the_error_for_an_unknown_preset_lists_the_known_ones(preset: str) -> None:
     with pytest.raises(InputError, match="is neither one of default, paper, as-printed nor a file"):
         resolve({"preset": preset})
 

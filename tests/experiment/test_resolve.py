@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from deepccg.core import InputError
 from deepccg.experiment import RunConfig, resolve
-from deepccg.experiment.build import nested
+from deepccg.experiment.resolve import nested
 from deepccg.methods import ER, METHODS, SGD, DeepCCG
 
 

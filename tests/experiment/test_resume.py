@@ -62,7 +62,7 @@ def test_a_run_continues_from_its_last_checkpoint(
 
 
 @pytest.mark.parametrize("method", ONLINE)
-def test_records_after_the_last_checkpoint_are_made_anew(
+def test_records_after_the_last_checkpoint_are_written_again(
     tmp_path: Path, uninterrupted, checkpoint_every, interrupted, method: str
 ) -> None:
     checkpoint_every(1e9)

@@ -1,6 +1,7 @@
 """One run: what it writes, what it repeats, and what it refuses."""
 
 import json
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -157,6 +158,21 @@ def test_what_a_configuration_leaves_open_comes_from_its_preset(
     assert config.memory_per_class is None
     run(config, tmp_path / "run")
     assert contents(tmp_path / "run") == contents(finished.directory)
+
+
+def test_a_complete_configuration_is_not_resolved_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = resolve({"method": "er"} | QUICK)
+    plain = RunConfig.model_validate_json(config.model_dump_json())  # as a worker gets it
+    resolving = sys.modules["deepccg.experiment.resolve"]
+    monkeypatch.setattr(resolving, "resolve", None)
+    for given in (config, plain):
+        assert resolving.resolve_config(given) is given
+    assert run(config, tmp_path / "run").config == config.model_copy(update={"kernels": "torch"})
+    both = config.model_copy(update={"memory": 3})
+    with pytest.raises(InputError, match="memory_per_class, not both"):
+        run(both, tmp_path / "both")
 
 
 def test_the_directory_has_a_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

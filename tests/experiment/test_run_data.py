@@ -54,7 +54,7 @@ def write_parquet(root: Path, scratch: Path) -> None:
 
 
 @pytest.mark.parametrize("source", ["folder", "parquet"])
-def test_nothing_that_is_written_tells_where_the_data_lies(tmp_path: Path, source: str) -> None:
+def test_no_written_file_contains_the_path_of_the_data(tmp_path: Path, source: str) -> None:
     place = tmp_path / "secret-place" / "pets"
     if source == "folder":
         write_class_folders(place)

@@ -30,7 +30,7 @@ def evaluations(directory: Path) -> list[dict[str, Any]]:
         ("shifting-window", 5, [5, 10, 15, 18]),
     ],
 )
-def test_the_learner_is_scored_when_asked(
+def test_evaluations_come_when_they_are_configured(
     tmp_path: Path, stream: str, every: Any, steps: list[int]
 ) -> None:
     settings = QUICK | {"method": "sgd", "stream": stream, "evaluation.every": every}
@@ -45,7 +45,7 @@ def test_the_learner_is_scored_when_asked(
         assert [score["task"] for score in record["tasks"]] == [*range(record["task"] + 1)]
 
 
-def test_progress_is_told_after_every_step(tmp_path: Path) -> None:
+def test_progress_is_called_after_every_step(tmp_path: Path) -> None:
     told: list[tuple[int, int]] = []
     run(
         directory=tmp_path / "run",

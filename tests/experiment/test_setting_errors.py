@@ -65,7 +65,7 @@ def test_a_wrong_value_is_named_with_what_is_right(settings: dict[str, Any], say
 
 
 @pytest.mark.parametrize("name", ["nope", "", ":ER", ".relative:ER", "not a module:ER", "a..b:C"])
-def test_an_unknown_method_is_told_with_the_known_ones(name: str) -> None:
+def test_the_error_for_an_unknown_method_lists_the_known_ones(name: str) -> None:
     assert f"unknown method {name!r}: choose one of sgd, multi-task" in message(
         {"method.name": name}
     )
@@ -90,7 +90,7 @@ def test_a_class_by_its_name() -> None:
     assert learner_class("er") is ER
 
 
-def test_only_the_first_of_several_errors_is_told() -> None:
+def test_only_the_first_of_several_errors_is_reported() -> None:
     with pytest.raises(InputError) as caught:
         validated(RunConfig, {"memory": -1, "seed": "x", "nope": 1})
     assert str(caught.value).count(";") == 1

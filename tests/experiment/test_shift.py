@@ -10,7 +10,7 @@ import torch
 from scipy.spatial.distance import pdist
 
 from deepccg.core import InputError, Learner
-from deepccg.experiment import RunConfig, build_learner, build_material, learner_class, resolve, run
+from deepccg.experiment import RunConfig, build_learner, build_run_data, learner_class, resolve, run
 from deepccg.methods import METHODS
 from deepccg.records import Evaluation, RunDirectory, Shift
 from deepccg.streams import load_dataset
@@ -27,13 +27,11 @@ SOME = ["deepccg", "er", "esmer", "icarl", "packnet", "protocl"]
 
 def by_hand(config: RunConfig, classify: Any) -> list[dict[str, Any]]:
     """The same records from a loop of the test's own, in NumPy."""
-    material = build_material(config, load_dataset(config.dataset))
-    stream, first = material.stream, material.stream.tasks[0]
-    learner = build_learner(
-        config, material.shape, stream.classes, learner_class(config.method.name)
-    )
-    assert material.shift is not None
-    x, y = material.shift.x, material.shift.y.numpy()
+    data = build_run_data(config, load_dataset(config.dataset))
+    stream, first = data.stream, data.stream.tasks[0]
+    learner = build_learner(config, data.shape, stream.classes, learner_class(config.method.name))
+    assert data.shift_images is not None
+    x, y = data.shift_images.x, data.shift_images.y.numpy()
     assert sorted(set(y.tolist())) == sorted(first.classes)
 
     def embedded(images: torch.Tensor) -> np.ndarray:
@@ -108,7 +106,7 @@ def test_recording_leaves_learning_as_it_is(tmp_path: Path, method: str) -> None
     assert not RunDirectory(plain.directory).shifts()
 
 
-def test_the_passes_are_those_of_an_evaluation(tmp_path: Path) -> None:
+def test_passes_count_as_those_of_an_evaluation(tmp_path: Path) -> None:
     plain = run(directory=tmp_path / "plain", method="er", **QUICK).audit
     audit = run(directory=tmp_path / "followed", method="er", **FOLLOWED).audit
     assert audit is not None
@@ -171,7 +169,7 @@ def test_runs_without_it_keep_the_name_they_had() -> None:
     assert config.name() == "cifar10-disjoint-task-icarl-default-7d1b0dfc"
 
 
-def test_held_out_data_can_be_followed(tmp_path: Path) -> None:
+def test_the_shift_of_held_out_data_can_be_recorded(tmp_path: Path) -> None:
     settings = FOLLOWED | {"evaluation.validation": 0.2, "evaluation.shift_images": 4}
     result = run(directory=tmp_path / "run", method="sgd", **settings)
     assert {shift.images for shift in RunDirectory(result.directory).shifts()} == {4}
@@ -187,7 +185,9 @@ def test_held_out_data_can_be_followed(tmp_path: Path) -> None:
         ({"evaluation.shift_images": 5, "method": "multi-task"}, "one after the other"),
     ],
 )
-def test_what_cannot_be_followed_is_refused(tmp_path: Path, settings, message: str) -> None:
+def test_shift_images_that_cannot_be_recorded_are_refused(
+    tmp_path: Path, settings, message: str
+) -> None:
     with pytest.raises(InputError, match=message):
         run(directory=tmp_path / "run", **(QUICK | settings))
     assert not (tmp_path / "run" / "config.toml").exists()

@@ -16,10 +16,10 @@ from deepccg.experiment.audit.measure import (
     ExampleIndex,
     PassCounter,
     fingerprint,
+    reachable_tensors,
     tensor_bytes,
-    tensors_within,
 )
-from deepccg.experiment.audit.verdict import Answers
+from deepccg.experiment.audit.verdict import PredictionSample
 from deepccg.networks import MLP
 
 
@@ -35,7 +35,7 @@ def test_tensors_are_found_wherever_they_are() -> None:
     read_only.flags.writeable = False
     thing = [slotted, deque([torch.full((1,), 2.0)]), read_only, frozenset({b"\x04"}), module]
     thing.append(thing)  # a circle
-    found = sorted(float(tensor.flatten()[0]) for tensor in tensors_within(thing))
+    found = sorted(float(tensor.flatten()[0]) for tensor in reachable_tensors(thing))
     assert found == sorted([1.0, 2.0, 3.0, 4.0, module.weight.item()])
 
 
@@ -118,7 +118,7 @@ def test_any_change_of_a_state_changes_its_fingerprint(name: str) -> None:
 
 
 class Constant:
-    """Answers with the given scores, in the order of the first pixel."""
+    """PredictionSample with the given scores, in the order of the first pixel."""
 
     def __init__(self, scores: torch.Tensor) -> None:
         self.scores = scores
@@ -133,8 +133,8 @@ def test_near_ties_may_go_either_way_and_nothing_else() -> None:
     first = torch.tensor([[0.0, 1.0, -torch.inf], [0.5, 0.5, -torch.inf]] * 2)
 
     def differing(change: float) -> int:
-        answers = Answers(4, 0, 0)
-        answers.hear(x, first)
+        answers = PredictionSample(4, 0, 0)
+        answers.record(x, first)
         again = first.clone()
         again[1, 1] += change
         return answers.differing(Constant(again))

@@ -160,7 +160,9 @@ class Neighbourly(ER):
 
 
 @pytest.mark.parametrize("cheat", [Peeker, Voter, Neighbourly])
-def test_answers_that_depend_on_what_else_is_asked(tmp_path: Path, cheat: type[Learner]) -> None:
+def test_predictions_that_depend_on_tasks_or_other_images(
+    tmp_path: Path, cheat: type[Learner]
+) -> None:
     digits = load_dataset("digits")
     # 1,400 images to score on, more than are asked about at once.
     swapped = Dataset("swapped", digits.class_names, lambda: digits.test, lambda: digits.train)
@@ -187,7 +189,7 @@ class Collector(ER):
         return super().scores(x)
 
 
-def test_learning_from_being_asked(tmp_path: Path) -> None:
+def test_a_state_that_changes_during_an_evaluation(tmp_path: Path) -> None:
     rule, message = violation(tmp_path / "run", Adapting)
     assert (rule, message) == (
         "evaluation",

@@ -11,7 +11,7 @@ from PIL import Image
 
 from deepccg.cli import main
 from deepccg.core import StepInfo
-from deepccg.experiment import RunResult, build_material, protocol_line, resolve, run
+from deepccg.experiment import RunResult, build_run_data, protocol_line, resolve, run
 from deepccg.experiment.checkpoint import load_checkpoint
 from deepccg.learners.state_file import save_state
 from deepccg.methods import METHODS
@@ -161,12 +161,12 @@ KINDS: dict[str, Callable[[Path], Dataset]] = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_whether_the_test_part_was_opened_is_told(tmp_path: Path, kind: str) -> None:
+def test_whether_the_test_part_was_opened_is_reported(tmp_path: Path, kind: str) -> None:
     settings = {"method": "er", "memory": 8, "stream.examples_per_class": 10}
     for validation in (None, 0.2):
         data = KINDS[kind](tmp_path / str(validation))
         config = resolve({**settings, "evaluation.validation": validation})
-        assert build_material(config, data).test_asked == (0 if validation else 1)
+        assert build_run_data(config, data).test_openings == (0 if validation else 1)
         chosen = {"evaluation.validation": validation} if validation else {}
         result = run(directory=tmp_path / f"run-{validation}", data=data, **settings, **chosen)
         assert result.audit is not None

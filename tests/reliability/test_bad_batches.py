@@ -215,7 +215,7 @@ def test_far_more_memory_than_examples_costs_what_the_examples_cost(name: str) -
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_a_class_that_disappears_is_still_answered_for(name: str) -> None:
+def test_a_class_that_disappears_is_still_predicted(name: str) -> None:
     learner = learner_of(name)
     learner.learn(Batch(vectors(4), Y, TASK))
     for step in range(12):  # 7 never comes again, neither in its own task nor in others

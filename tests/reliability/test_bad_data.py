@@ -103,7 +103,7 @@ def test_more_memory_per_class_than_examples(tmp_path: Path, method: str) -> Non
     assert result.learner.memory_usage().examples == 18  # all there were
 
 
-def test_a_class_that_is_only_learned_or_only_asked_is_refused(tmp_path: Path) -> None:
+def test_a_class_without_training_or_test_images_is_refused(tmp_path: Path) -> None:
     x, y = np.zeros((4, 2)), [0, 0, 1, 1]
     with pytest.raises(InputError, match="there are no held-out examples of class 1"):
         run(directory=tmp_path / "a", data=from_arrays(x, y, x[:2], [0, 0]), method="sgd")

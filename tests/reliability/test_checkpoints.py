@@ -227,7 +227,7 @@ def test_an_older_format_goes_through_its_upgrade(
     assert load_checkpoint(tmp_path / NEWEST)[1] == {"position": 9}
 
 
-def test_records_that_were_changed_are_told(half: Path, tmp_path: Path) -> None:
+def test_changed_records_are_reported(half: Path, tmp_path: Path) -> None:
     directory = Path(shutil.copytree(half, tmp_path / "run"))
     (directory / "records.jsonl").unlink()
     with pytest.raises(RecordError, match="has 0 records up to step 9, and the checkpoint knows"):

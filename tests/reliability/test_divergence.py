@@ -94,7 +94,7 @@ def test_weights_that_overflow_stop_at_that_very_step(method: str) -> None:
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_finite_weights_are_told_from_others(value: float) -> None:
+def test_finite_weights_are_distinguished_from_others(value: float) -> None:
     weights = [torch.full((3, 2), 1e30), torch.zeros(0), torch.ones(()), -torch.ones(5) * 1e37]
     assert all_finite(weights)
     assert all_finite([])
@@ -136,7 +136,7 @@ class Spoilt(NetworkLearner[Config]):
         ("weights", r"network\.layers\.0\.weight is not finite after step 5"),
     ],
 )
-def test_a_learner_of_ones_own_is_watched_too(
+def test_a_user_defined_learner_is_checked_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spoils: str, says: str
 ) -> None:
     monkeypatch.setattr(Spoilt, "spoils", spoils)

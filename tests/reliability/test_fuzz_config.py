@@ -9,9 +9,10 @@ import tomli_w
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deepccg.cli.run import _seeds, _settings_from_file, assignment
+from deepccg.cli.run import _read_config, assignment
 from deepccg.core import InputError
-from deepccg.experiment import RunConfig, resolve
+from deepccg.experiment import RunConfig, overlay, parse_seeds, resolve
+from deepccg.experiment.resolve import resolve_config
 from deepccg.methods import METHODS
 
 CASES = settings(max_examples=int(os.environ.get("DEEPCCG_FUZZ_CASES", "60")))
@@ -63,6 +64,7 @@ def resolves_or_complains(given_settings: dict[str, Any]) -> None:
         return
     assert isinstance(config, RunConfig)
     assert resolve(config.model_dump(mode="json", exclude_none=True)) == config
+    assert resolve_config(config) is config  # complete: there is nothing to resolve again
     name = config.name()
     assert name
     assert name not in (".", "..")
@@ -101,7 +103,7 @@ def test_any_assignment_on_the_command_line(pairs: list[tuple[str, str]]) -> Non
 @given(st.text(alphabet="0123456789-, x²٣", max_size=40))
 def test_any_list_of_seeds(text: str) -> None:
     try:
-        assert all(seed >= 0 for seed in _seeds(text))
+        assert all(seed >= 0 for seed in parse_seeds(text))
     except InputError as error:
         said = str(error)
         assert said.startswith("--seeds")
@@ -132,7 +134,7 @@ def test_any_configuration_file(tmp_path_factory: pytest.TempPathFactory, conten
     file = tmp_path_factory.getbasetemp() / "fuzzed.toml"
     file.write_bytes(content)
     try:
-        from_file = _settings_from_file(file)
+        from_file = overlay(_read_config(file), {})
     except InputError as error:
         said = str(error)
         assert "is not valid TOML" in said

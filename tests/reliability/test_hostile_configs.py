@@ -9,7 +9,8 @@ import pytest
 
 from deepccg.core import InputError
 from deepccg.experiment import RunConfig, load, resolve, resume, run
-from deepccg.experiment.build import build_learner, learner_class
+from deepccg.experiment.build import build_learner
+from deepccg.experiment.resolve import learner_class
 from deepccg.methods import METHODS
 from deepccg.networks import NetworkConfig, build_network
 from deepccg.records import RecordError, RunDirectory

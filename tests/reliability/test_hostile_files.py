@@ -132,7 +132,7 @@ def test_a_pickle_named_checkpoint(
         assert re.fullmatch(r"Error: .* is damaged or not a checkpoint: .*\n", said.err)
 
 
-def test_a_checkpoint_of_somebody_elses_tensors(copy: Path) -> None:
+def test_a_checkpoint_with_foreign_tensors(copy: Path) -> None:
     state = json.dumps({"format": 10**30, "method": "x" * 10**6})
     header = {"deepccg": json.dumps({"format": 1, "checksum": "", "state": state, "about": {}})}
     content = safetensors.torch.save({"x": torch.zeros(3)}, header)

@@ -130,7 +130,7 @@ def directory_of(place: Path, method: str) -> Path:
     return found
 
 
-def test_classes_of_ones_own_are_continued_if_they_are_named_and_the_others_anyway(
+def test_user_defined_classes_are_continued_if_named_and_the_others_anyway(
     forks: Forks, whole: Callable[[str], Whole], tmp_path: Path
 ) -> None:
     (tmp_path / "mymod.py").write_text(OWN)

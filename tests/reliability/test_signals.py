@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from killing import QUICK, Forks, Moment, Whole, fingerprint, run_in
 
-from deepccg.experiment import Interrupted, ask_to_stop, run
+from deepccg.experiment import Interrupted, ask_to_stop, request_stop, run, stop_requests
 from deepccg.experiment.checkpoint import load_checkpoint
 from deepccg.records import RunDirectory
 
@@ -69,7 +69,7 @@ def test_several_runs_are_stopped_together(forks: Forks, tmp_path: Path) -> None
 
 
 @pytest.mark.slow  # a process that imports torch
-def test_the_installed_program_hears_ctrl_c(tmp_path: Path) -> None:
+def test_the_installed_program_stops_on_ctrl_c(tmp_path: Path) -> None:
     program = Path(sys.executable).with_name("deepccg")
     process = subprocess.Popen(
         [str(program), "run", "--method", "sgd", "--checkpoint-every", "1", "--out", "out"],
@@ -159,24 +159,24 @@ def test_a_run_in_another_thread_leaves_signals_alone(
     assert RunDirectory(tmp_path / "run").finished
 
 
-def test_a_run_can_be_asked_where_no_signal_reaches_it(
+def test_a_stop_can_be_requested_where_no_signal_arrives(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DEEPCCG_CACHE", str(tmp_path / "cache"))
     stopped: list[Interrupted] = []
 
-    def ask(step: int, _total: int, _info: object) -> None:
+    def stop_at_seven(step: int, _total: int, _info: object) -> None:
         if step >= 7:
-            ask_to_stop()
-            ask_to_stop()  # to ask again changes nothing
+            request_stop()
+            request_stop()  # a second request changes nothing
 
     def learn() -> None:
         try:
-            run(directory=tmp_path / "run", progress=ask, **DIGITS)
+            run(directory=tmp_path / "run", progress=stop_at_seven, **DIGITS)
         except Interrupted as stop:
             stopped.append(stop)
 
-    ask_to_stop()  # nobody is asked before a run learns
+    request_stop()  # before a run learns there is none to stop
     thread = threading.Thread(target=learn)
     thread.start()
     thread.join()
@@ -185,3 +185,10 @@ def test_a_run_can_be_asked_where_no_signal_reaches_it(
     steps: list[int] = []
     run(directory=tmp_path / "run", progress=lambda now, *_: steps.append(now), **DIGITS)
     assert steps == [*range(8, 21)]
+
+
+def test_the_old_name_of_a_stop_request_is_deprecated() -> None:
+    with stop_requests() as stop:
+        with pytest.warns(DeprecationWarning, match="request_stop"):
+            ask_to_stop()
+        assert stop.signal == signal.SIGINT

@@ -71,7 +71,7 @@ def test_images_of_different_sizes_become_32_by_32(tmp_path: Path, write_folder)
     assert asked.test.x.shape == (2, 3, 12, 12)
 
 
-def test_a_changed_image_of_the_same_size_is_decoded_anew(tmp_path: Path, picture) -> None:
+def test_a_changed_image_of_the_same_size_is_decoded_again(tmp_path: Path, picture) -> None:
     folder, cache = tmp_path / "pets" / "train" / "a", tmp_path / "cache"
     folder.mkdir(parents=True)
     for seed in (1, 2):

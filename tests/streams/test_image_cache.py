@@ -52,7 +52,7 @@ def test_nothing_there_is_no_entry(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["x.npy", "y.npy", "rows.npy", "meta.json"])
 @pytest.mark.parametrize("damage", ["truncated", "longer", "empty", "missing"])
-def test_a_damaged_entry_is_noticed_and_written_anew(
+def test_a_damaged_entry_is_noticed_and_written_again(
     tmp_path: Path, source: ImageSource, name: str, damage: str
 ) -> None:
     entry = tmp_path / "entry"

@@ -65,7 +65,7 @@ def test_tasks_are_mixed_within_batches_and_passes_differ():
     ]
 
 
-def test_a_pool_of_all_data_has_no_tasks_and_keeps_the_questions():
+def test_a_pool_of_all_data_has_no_tasks_and_keeps_the_tested_ones():
     window, everything = online("shifting-window"), online("disjoint")
     joint = JointStream(window, pool=everything, passes=2)
     assert window.examples < everything.examples

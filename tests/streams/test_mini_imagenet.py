@@ -127,7 +127,7 @@ def test_an_image_that_is_there_twice_counts_once(tmp_path: Path, write_parts) -
         load(data_dir, tmp_path / "cache", test_per_class=4)
 
 
-def test_a_place_without_it_is_told_with_where_it_was_looked_for(tmp_path: Path) -> None:
+def test_the_error_for_missing_data_names_the_places_searched(tmp_path: Path) -> None:
     data = tmp_path / "DATA"
     (data / "cifar10").mkdir(parents=True)
     (data / "cifar10" / "train-00000.parquet").write_bytes(b"of another data set")

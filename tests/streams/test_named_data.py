@@ -33,7 +33,7 @@ def test_the_split_of_digits_never_changes() -> None:
     assert int(data.train.x.sum()) == 6_969_041
 
 
-def test_available_tells_the_truth_about_digits() -> None:
+def test_available_describes_digits_correctly() -> None:
     infos = {info.name: info for info in available()}
     assert list(infos) == ["digits", "cifar10", "cifar100", "mini-imagenet"]
     data, info = load_dataset("digits"), infos["digits"]
@@ -126,7 +126,7 @@ def test_a_hub_data_set_of_image_files(hub: Path, write_folder, picture) -> None
     assert np.array_equal(data.test.x[1], picture(8).transpose(2, 0, 1))
 
 
-def test_a_hub_data_set_without_a_test_part_says_so_when_asked(hub: Path, write_parquet) -> None:
+def test_a_hub_data_set_without_a_test_part_says_so_on_use(hub: Path, write_parquet) -> None:
     write_parquet(hub / "owner" / "half" / "train.parquet", [0, 1], names=["a", "b"])
     data = load_dataset("hf:owner/half", cache_dir=hub / "cache")
     assert len(data.train) == 2

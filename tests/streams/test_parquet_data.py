@@ -83,7 +83,7 @@ def test_the_second_start_neither_reads_the_source_nor_imports_what_decodes(
     assert done.stdout.split("\n")[:2] == [str(total), "[]"]
 
 
-def test_changed_data_are_decoded_anew(cifar: Path, tmp_path: Path, write_parquet) -> None:
+def test_changed_data_are_decoded_again(cifar: Path, tmp_path: Path, write_parquet) -> None:
     cache = tmp_path / "cache"
     before = load_dataset("cifar10", data_dir=cifar, cache_dir=cache).train
     file = cifar / "cifar10" / "train.parquet"

@@ -88,7 +88,7 @@ def test_a_stream_that_cannot_be_is_refused(x, y, rows, offsets, tasks, message)
         Stream(x, y, np.array(rows), np.array(offsets), tasks)
 
 
-def test_the_fingerprint_tells_streams_apart(x: np.ndarray, y: np.ndarray) -> None:
+def test_the_fingerprint_differs_between_streams(x: np.ndarray, y: np.ndarray) -> None:
     rows, offsets, tasks = np.array([0, 1, 3]), np.array([0, 2, 3]), [LEFT, LEFT]
     fingerprint = Stream(x, y, rows, offsets, tasks).fingerprint()
     assert Stream(x.copy(), y, rows, offsets, tasks).fingerprint() == fingerprint

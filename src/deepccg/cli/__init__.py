@@ -31,21 +31,9 @@ app = typer.Typer(
     help="Learn a classifier online from a changing stream. "
     "Try: `deepccg run --method deepccg,er,sgd --dataset digits --seeds 0-2`",
 )
-for command in (
-    run,
-    resume,
-    sweep,
-    reproduce,
-    tune,
-    report,
-    archive,
-    demo,
-    methods,
-    data,
-    stream,
-    predict,
-    version,
-):
+_LEARN = (run, resume, sweep, reproduce, tune)
+_SHOW = (report, archive, demo, methods, data, stream, predict, version)
+for command in _LEARN + _SHOW:
     app.command()(command)
 
 

@@ -30,15 +30,15 @@ def demo(
 
     **Example:** `deepccg demo --open`
     """
-    from deepccg.demo import REACH, Panel, demo_page, film
+    from deepccg.demo import REACH, Panel, demo_page, simulate
     from deepccg.records import write_atomically
     from deepccg.report import method_name
 
     check_out(out)
-    shown = film(seed)
+    shown = simulate(seed)
     panels = [
-        Panel(method_name(name), ABOUT[name], reel.positions, reel.surfaces, reel.accuracy)
-        for name, reel in shown.reels.items()
+        Panel(method_name(name), ABOUT[name], seen.positions, seen.surfaces, seen.accuracy)
+        for name, seen in shown.trajectories.items()
     ]
     page = demo_page(
         panels,

@@ -1,4 +1,4 @@
-"""Options that several commands have, and what they share in reading them."""
+"""Options that several commands share, and checks of their values."""
 
 from functools import partial
 from pathlib import Path
@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     from typing import Any
 
 CHECKPOINT_HELP = "Steps, such as 100, or seconds, such as 30s; default 60s."
-TRACK_HELP = "Tell mlflow, tensorboard or wandb the records, too."
+TRACK_HELP = "Also send the records to mlflow, tensorboard or wandb."
 CLASS_HELP = "package.module:Class, for a run of a learner of your own."
 
 
 def panel(title: str) -> "Callable[..., Any]":
-    """Makes options that stand together under a heading of the help."""
+    """Return a maker of options that stand together under a heading of the help."""
     return partial(typer.Option, rich_help_panel=title)
 
 
@@ -34,12 +34,12 @@ OpenOption: TypeAlias = Annotated[bool, typer.Option("--open", help="Open the pa
 
 
 def names(text: str | None) -> list[str]:
-    """What stands between the commas."""
+    """Split a list of names at its commas."""
     return [name.strip() for name in text.split(",")] if text else []
 
 
 def check_data_dir(data_dir: Path | None) -> None:
-    """Refuse a place that is not there before anything is begun."""
+    """Refuse a directory that does not exist, before any run begins."""
     from deepccg.core import InputError
 
     if data_dir is not None and not data_dir.is_dir():
@@ -47,7 +47,7 @@ def check_data_dir(data_dir: Path | None) -> None:
 
 
 def check_out(out: Path) -> None:
-    """Refuse a directory where a file is to be written, before anything is done for it."""
+    """Refuse a directory as the name of a file, before any work is done for it."""
     from deepccg.core import InputError
 
     if out.is_dir():

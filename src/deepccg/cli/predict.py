@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich import box
@@ -15,8 +15,6 @@ from deepccg.cli.options import names as listed
 
 if TYPE_CHECKING:
     from deepccg.experiment import TrainedRun
-
-CHUNK = 500  # images classified at once
 
 
 def predict(
@@ -33,52 +31,34 @@ def predict(
 
     **Example:** `deepccg predict runs/NAME/seed-0 my_images/`
     """
-    import torch
-
-    from deepccg.core import InputError, Task
-    from deepccg.streams import image_files, read_images
+    from deepccg.core import InputError
+    from deepccg.streams import image_files
 
     trained = _load(run, method)
-    if len(trained.shape) != 3:
-        raise InputError(f"{run} was trained on vectors: it cannot label image files")
     files = [folder] if folder.is_file() else image_files(folder)
     if not files:
         raise InputError(f"there are no images in {folder}")
-    names = trained.class_names
-    task = None
-    if classes is not None:
-        wanted = listed(classes)
-        unknown = [name for name in wanted if name not in names]
-        if unknown:
-            raise InputError(f"unknown class {unknown[0]!r}; known: {', '.join(names)}")
-        task = Task(id=-1, classes=tuple(names.index(name) for name in wanted))
-    columns = [names[c] for c in trained.learner.columns(task)]
-    predictions: list[dict[str, Any]] = []
-    channels, height, width = trained.shape
-    for start in range(0, len(files), CHUNK):
-        part = files[start : start + CHUNK]
-        images = torch.from_numpy(read_images(part, (channels, height, width)))
-        for file, row in zip(part, trained.learner.predict_proba(images, task), strict=True):
-            ranked = sorted(zip(columns, row.tolist(), strict=True), key=lambda pair: -pair[1])
-            shown = str(file.relative_to(folder)) if file != folder else file.name
-            likely = {name: p for name, p in ranked if p > 0}
-            predictions.append({"image": shown, "label": ranked[0][0], "probabilities": likely})
+    found = trained.predict_files(files, None if classes is None else listed(classes))
+    images = [str(file.relative_to(folder)) if file != folder else file.name for file in files]
+    predictions = list(zip(images, found, strict=True))
     if as_json:
-        typer.echo(json.dumps(predictions, indent=2, allow_nan=False))
+        entries = [
+            {"image": image, "label": next(iter(likely)), "probabilities": likely}
+            for image, likely in predictions
+        ]
+        typer.echo(json.dumps(entries, indent=2, allow_nan=False))
         return
     table = Table("Image", "Label", "Probabilities", box=box.SIMPLE_HEAD)
-    for each in predictions:
-        best = list(each["probabilities"].items())[:top]
-        text = ", ".join(f"{name} {p:.2f}" for name, p in best)
-        table.add_row(Text(each["image"]), Text(each["label"]), Text(text))
+    for image, likely in predictions:
+        text = ", ".join(f"{name} {p:.2f}" for name, p in list(likely.items())[:top])
+        table.add_row(Text(image), Text(next(iter(likely))), Text(text))
     Console().print(table)
 
 
 def _load(run: Path, method: str | None) -> "TrainedRun":
-    """The run; ``method`` is for a class of the user's own, which a directory cannot name."""
+    """Load the run; ``method`` names a class of the user's own, which a directory cannot do."""
     from deepccg.core import InputError
-    from deepccg.experiment import learner_class, load_run
-    from deepccg.experiment.session import ClassNeeded
+    from deepccg.experiment import ClassNeeded, learner_class, load_run
 
     try:
         return load_run(run, learner=learner_class(method) if method else None)

@@ -15,8 +15,7 @@ from deepccg.cli.results import print_recorded, print_results
 
 if TYPE_CHECKING:
     from deepccg.core import Learner
-    from deepccg.experiment import RunConfig, RunResult
-    from deepccg.experiment.session import ClassNeeded
+    from deepccg.experiment import ClassNeeded, RunConfig, RunResult
     from deepccg.records import RunDirectory
 
 
@@ -46,8 +45,7 @@ def resume(
     **Example:** `deepccg resume runs/NAME/seed-0 --data-dir DATA`
     """
     from deepccg.core import InputError, InUse
-    from deepccg.experiment import is_finished, learner_class
-    from deepccg.experiment.session import ClassNeeded, recorded_config
+    from deepccg.experiment import ClassNeeded, is_finished, learner_class, read_run_config
     from deepccg.records import find_run_directories
 
     found = find_run_directories(directory)
@@ -62,7 +60,7 @@ def resume(
         try:
             results.append(_resume_one(run, data_dir, classes, checkpoint_every, track))
         except ClassNeeded as error:
-            config = recorded_config(run)
+            config = read_run_config(run)
             if is_finished(config, run):
                 read_back.append((config, run))
             else:
@@ -85,12 +83,11 @@ def _resume_one(
     checkpoint_every: str | None,
     track: str | None,
 ) -> "RunResult":
-    from deepccg.experiment import recorded
+    from deepccg.experiment import read_run_config
     from deepccg.experiment import resume as resume_one
-    from deepccg.experiment.session import recorded_config
 
-    named = classes.get(recorded_config(target).method.name)
-    config, learner = recorded(target, named)
+    config = read_run_config(target)
+    learner = classes.get(config.method.name)
     return run_with_progress(
         config,
         target.path,

@@ -89,9 +89,8 @@ def run(
 
     **Example:** `deepccg run --dataset cifar10 --data-dir DATA --method deepccg,er --seeds 0-2`
     """
-    from deepccg.experiment import resolve
+    from deepccg.experiment import overlay, parse_seeds, resolve
 
-    given = _settings_from_file(config)
     flags: dict[str, Any] = {
         "dataset": dataset,
         "stream.kind": stream,
@@ -106,15 +105,11 @@ def run(
         "device": device,
         "threads": threads,
     }
-    given |= {key: value for key, value in flags.items() if value is not None}
     assigned = dict(assignment(text) for text in settings or [])
+    given = overlay(_read_config(config), {**flags, **assigned})
     if method is None and assigned.keys().isdisjoint(("method", "method.name")):
         _refuse_code(given, config)
-    given |= assigned
-    for one, other in (("memory", "memory_per_class"), ("memory_per_class", "memory")):
-        if flags[one] is not None and flags[other] is None:
-            given.pop(other, None)
-    numbers = _seeds(seeds) if seeds else [given.get("seed", 0)]
+    numbers = parse_seeds(seeds) if seeds else [given.get("seed", 0)]
     named = [{**given, "method.name": name} for name in names(method)] or [given]
     configs = [[resolve({**each, "seed": seed}) for seed in numbers] for each in named]
     check_data_dir(data_dir)
@@ -150,33 +145,26 @@ def _run_one(
     )
 
 
-def _settings_from_file(path: Path | None) -> dict[str, Any]:
-    """The file's settings with dotted keys, so that flags can be laid over them."""
+def _read_config(path: Path | None) -> dict[str, Any]:
     from deepccg.core import InputError
     from deepccg.records import read_toml
 
     if path is None:
         return {}
     try:
-        content = read_toml(path)
+        return read_toml(path)
     except OSError as error:
         raise InputError(f"cannot read --config {path}: {error.strerror}") from None
     except ValueError as error:
         raise InputError(f"--config {path} is not valid TOML: {error}") from None
-    flat: dict[str, Any] = {}
-    for key, value in content.items():
-        if isinstance(value, dict):
-            flat |= {f"{key}.{name}": inner for name, inner in value.items()}
-        else:
-            flat[key] = value
-    return flat
 
 
 def _refuse_code(given: dict[str, Any], path: Path | None) -> None:
-    """A file cannot make this program import code: the user has to name it, too."""
+    """Refuse a method of the user's own that only a file names: files must not import code."""
     from deepccg.core import InputError
 
-    name = given.get("method.name", given.get("method"))
+    method = given.get("method")
+    name = method.get("name") if isinstance(method, dict) else None
     if isinstance(name, str) and ":" in name:
         raise InputError(
             f"--config {path} names code to import: if you trust it, add --method {name}"
@@ -184,7 +172,7 @@ def _refuse_code(given: dict[str, Any], path: Path | None) -> None:
 
 
 def assignment(text: str) -> tuple[str, Any]:
-    """The field and value of ``--set FIELD=VALUE``."""
+    """Return the field and the value of ``--set FIELD=VALUE``."""
     from deepccg.core import InputError
     from deepccg.records import parse_toml
 
@@ -199,9 +187,3 @@ def assignment(text: str) -> tuple[str, Any]:
 
 def _number_or_word(text: str) -> int | str:
     return int(text) if text.isdecimal() and len(text) < 19 else text
-
-
-def _seeds(text: str) -> list[int]:
-    from deepccg.experiment import parse_seeds
-
-    return parse_seeds(text)

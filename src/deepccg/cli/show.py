@@ -2,9 +2,10 @@
 
 import inspect
 import platform
+from collections import Counter
 from importlib.metadata import version as package_version
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich import box
@@ -13,11 +14,14 @@ from rich.markdown import Markdown
 from rich.table import Table
 from rich.text import Text
 
+if TYPE_CHECKING:
+    from deepccg.core import Config
+
 
 def methods(
     name: Annotated[str | None, typer.Argument(help="A method, to see its fields.")] = None,
 ) -> None:
-    """List the methods, or one method's fields, defaults, their meaning and its paper.
+    """List the methods, or one method's paper and fields, those that people set first on top.
 
     **Example:** `deepccg methods deepccg`
     """
@@ -36,11 +40,21 @@ def methods(
         return
     cls = learner_class(name)
     console.print(Markdown(inspect.getdoc(cls) or ""))
-    table = Table("Field", "Default", "Meaning", box=box.SIMPLE_HEAD)
-    for field, about in cls.Config.model_fields.items():
-        table.add_row(field, Text(str(about.default)), Text(about.description or ""))
-    console.print(table)
+    fields = cls.Config.model_fields
+    first = [field for field in cls.Config.first_fields if field in fields] or list(fields)
+    console.print(_fields_table(cls.Config, first))
+    if further := [field for field in fields if field not in first]:
+        console.print("Further readings of the paper, rarely set:", markup=False)
+        console.print(_fields_table(cls.Config, further))
     console.print("Set one with --set method.FIELD=VALUE.", markup=False)
+
+
+def _fields_table(config: "type[Config]", names: list[str]) -> Table:
+    table = Table("Field", "Default", "Meaning", box=box.SIMPLE_HEAD)
+    for name in names:
+        field = config.model_fields[name]
+        table.add_row(name, Text(str(field.default)), Text(field.description or ""))
+    return table
 
 
 def data() -> None:
@@ -97,25 +111,23 @@ def stream(
     from deepccg.streams import build_stream, default_classes_per_task, load_dataset
 
     loaded = load_dataset(dataset, data_dir=data_dir)
+    per_task = classes_per_task
+    if per_task is None:
+        per_task = default_classes_per_task(loaded.n_classes)
     built = build_stream(
         stream,
         loaded.train,
-        classes_per_task=default_classes_per_task(loaded.n_classes)
-        if classes_per_task is None
-        else classes_per_task,
+        classes_per_task=per_task,
         examples_per_class=examples_per_class,
         batch_size=batch_size,
         seed=seed,
     )
     names = [loaded.class_names[c] for c in built.classes]
-    row = {label: place for place, label in enumerate(built.classes)}
-    presence = np.zeros((len(names), len(built)), dtype=np.int64)
-    sizes: dict[int, int] = {}
-    for step in range(len(built)):
-        for label in loaded.train.y[built.indices(step)].tolist():
-            presence[row[label], step] += 1
-        task = built.task_of(step)
-        sizes[task.id] = sizes.get(task.id, 0) + len(built.indices(step))
+    batches = [loaded.train.y[built.indices(step)] for step in range(len(built))]
+    presence = np.array([[(y == c).sum() for y in batches] for c in built.classes])
+    sizes: Counter[int] = Counter()
+    for step, y in enumerate(batches):
+        sizes[built.task_of(step).id] += len(y)
     tasks = [
         StreamTask(tuple(loaded.class_names[c] for c in task.classes), sizes[task.id])
         for task in built.tasks

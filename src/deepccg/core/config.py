@@ -3,7 +3,7 @@
 import difflib
 import reprlib
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -26,6 +26,8 @@ class Config(BaseModel):
     model_config = ConfigDict(
         frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False
     )
+
+    first_fields: ClassVar[tuple[str, ...]] = ()  # listed first by `deepccg methods`; (): all alike
 
 
 def validated(model: type[ModelT], values: Mapping[str, Any], where: str = "") -> ModelT:

@@ -6,8 +6,8 @@ LONGEST = 2000  # characters of a message; beyond it the middle is left out
 class DeepCCGError(Exception):
     r"""Base of every error that says what was wrong and what to do, in one line.
 
-    Messages quote what they complain about, and that may hold anything: line ends, control
-    characters, a megabyte.
+    Messages quote what is wrong, and that may hold anything: line ends, control characters, a
+    megabyte.
 
     >>> print(InputError("unknown data set 'a\nb'"))
     unknown data set 'a b'
@@ -27,11 +27,11 @@ class StateMismatch(DeepCCGError, ValueError):
 
 
 class SecondRead(DeepCCGError, RuntimeError):
-    """A training example was asked for twice: the protocol is a single pass."""
+    """A training example was read twice: the protocol is a single pass."""
 
 
 class ProtocolViolation(DeepCCGError, RuntimeError):
-    """A run broke a rule of its protocol: which one, and by how much."""
+    """A run broke a rule of its protocol."""
 
 
 class TaskRequired(DeepCCGError, RuntimeError):
@@ -43,7 +43,7 @@ class Diverged(DeepCCGError, RuntimeError):
 
 
 class CannotWrite(DeepCCGError, RuntimeError):
-    """A full disk, or another reason why a run could not keep what it has; nothing is damaged."""
+    """A run could not write, for example to a full disk; what it saved before is intact."""
 
 
 class InUse(DeepCCGError, RuntimeError):

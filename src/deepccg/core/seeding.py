@@ -6,7 +6,7 @@ import torch
 
 
 def derive_seed(seed: int, *purpose: str) -> int:
-    """A seed for one purpose, so that one owner's draws never shift another's.
+    """Derive the seed of one purpose, so that one owner's draws never shift another's.
 
     >>> derive_seed(0, "network") == derive_seed(0, "network")
     True
@@ -18,5 +18,5 @@ def derive_seed(seed: int, *purpose: str) -> int:
 
 
 def make_generator(seed: int, *purpose: str) -> torch.Generator:
-    """A private CPU generator for one purpose."""
+    """Return a private CPU generator for one purpose."""
     return torch.Generator().manual_seed(derive_seed(seed, *purpose))

@@ -1,9 +1,9 @@
-"""A small run in two dimensions, looked at after every batch: what ``deepccg demo`` shows.
+"""A small run in two dimensions, recorded after every batch: what ``deepccg demo`` shows.
 
 Two learners read the same stream with networks that start equal and embed in a plane. After each
-batch the same test images are embedded again, and the classifier is written down as a surface over
-the plane: for a linear head and for Gaussians of one width alike, the score of class ``c`` at ``z``
-is ``k_c + l_c . z - a_c |z|^2``.
+batch the same test images are embedded again, and the classifier is recorded as a surface over the
+plane: for a linear head and for Gaussians of one width alike, the score of class ``c`` at ``z`` is
+``k_c + l_c . z - a_c |z|^2``.
 """
 
 from collections.abc import Mapping
@@ -34,13 +34,13 @@ _SETTINGS: Mapping[str, Mapping[str, Any]] = {
 
 
 @dataclass(frozen=True)
-class Reel:
-    """What one learner did, batch by batch.
+class Trajectory:
+    """Embeddings, classifier and accuracy of one learner after each batch.
 
     Args:
         positions: Embeddings of the test images that are shown, ``[T, N, 2]``.
-        surfaces: ``k, l_x, l_y, a`` of each class, ``[T, C, 4]``; NaN before it has come.
-        accuracy: On all test images of the classes that have come, ``[T]``.
+        surfaces: ``k, l_x, l_y, a`` of each class, ``[T, C, 4]``; NaN before its first example.
+        accuracy: On all test images of the classes seen so far, ``[T]``.
     """
 
     positions: Floats
@@ -49,20 +49,20 @@ class Reel:
 
 
 @dataclass(frozen=True)
-class Film:
+class DemoRun:
     """Two learners on one stream.
 
     Args:
         classes: Labels in order of arrival, ``[C]``.
         labels: Of the images shown, as places in ``classes``, ``[N]``.
         tasks: The task of each batch, ``[T]``.
-        reels: By method.
+        trajectories: One for each method.
     """
 
     classes: tuple[int, ...]
     labels: npt.NDArray[np.int64]
     tasks: npt.NDArray[np.int64]
-    reels: Mapping[str, Reel]
+    trajectories: Mapping[str, Trajectory]
 
 
 class Planar(nn.Module):
@@ -79,15 +79,15 @@ class Planar(nn.Module):
         return REACH * torch.tanh(self.plane(self.body(x)) / REACH)
 
 
-def film(seed: int = 0, shown_per_class: int = 25) -> Film:
-    """Learn six digits, two at a time, with DeepCCG and with ER, and watch.
+def simulate(seed: int = 0, shown_per_class: int = 25) -> DemoRun:
+    """Learn six digits, two at a time, with DeepCCG and with ER, and record both.
 
     Args:
         seed: Of the class order, the network, and what is replayed.
         shown_per_class: How many test images of each class are followed.
     """
     data = load_dataset("digits")
-    # Which six of the ten digits, too, is up to the seed.
+    # The seed also decides which six of the ten digits are learned.
     chosen = np.random.default_rng(derive_seed(seed, "film")).permutation(10)[:CLASSES]
     train, test = _only(data.train, chosen), _only(data.test, chosen)
     stream = build_stream(
@@ -104,30 +104,34 @@ def film(seed: int = 0, shown_per_class: int = 25) -> Film:
     )
     numbers = {task.id: number for number, task in enumerate(stream.tasks)}
     with torch_threads(1):  # matrices this small only wait for each other
-        reels = {name: _reel(name, stream, test, shown, seed) for name in _SETTINGS}
-    return Film(
+        trajectories = {name: _follow(name, stream, test, shown, seed) for name in _SETTINGS}
+    return DemoRun(
         classes=tuple(int(chosen[label]) for label in stream.classes),
         labels=places[shown],
         tasks=np.array([numbers[stream.task_of(step).id] for step in range(len(stream))]),
-        reels=reels,
+        trajectories=trajectories,
     )
 
 
-def _reel(name: str, stream: Stream, test: Split, shown: npt.NDArray[np.int64], seed: int) -> Reel:
+def _follow(
+    name: str, stream: Stream, test: Split, shown: npt.NDArray[np.int64], seed: int
+) -> Trajectory:
     learner = _learner(name, stream, int(np.prod(test.x.shape[1:])), seed)
     x, y = torch.from_numpy(test.x), torch.from_numpy(test.y)
     positions, surfaces, accuracy = [], [], []
-    come: set[int] = set()
+    seen: set[int] = set()
     for batch in Cursor(stream, 0):
         learner.learn(batch)
-        come.update(batch.y.tolist())
-        known = torch.isin(y, torch.tensor(sorted(come)))
+        seen.update(batch.y.tolist())
+        known = torch.isin(y, torch.tensor(sorted(seen)))
         correct = learner.predict(x[known]) == y[known]
         with torch.no_grad():
             positions.append(learner.representation(x[shown]).numpy())
         surfaces.append(_surface(learner, stream))
         accuracy.append(float(correct.double().mean()))
-    return Reel(*(np.array(each, dtype=np.float32) for each in (positions, surfaces, accuracy)))
+    return Trajectory(
+        *(np.array(each, dtype=np.float32) for each in (positions, surfaces, accuracy))
+    )
 
 
 def _learner(name: str, stream: Stream, features: int, seed: int) -> Learner:
@@ -142,7 +146,7 @@ def _learner(name: str, stream: Stream, features: int, seed: int) -> Learner:
 
 @torch.no_grad()
 def _surface(learner: Learner, stream: Stream) -> Floats:
-    """The four numbers of each class from its scores at four points."""
+    """Return the four numbers of each class, from its scores at four points."""
     points = torch.tensor([[0.0, 0.0], [1.0, 0.0], [-1.0, 0.0], [0.0, 1.0]])
     scores = learner.classifier()(points).double().numpy()
     scores = np.where(np.isfinite(scores), scores, np.nan)
@@ -156,7 +160,7 @@ def _surface(learner: Learner, stream: Stream) -> Floats:
 
 
 def _only(split: Split, classes: npt.NDArray[np.int64]) -> Split:
-    """The examples of some classes, which become 0, 1, ..."""
+    """Return the examples of some classes, relabelled 0, 1, ..."""
     part = split.take(np.flatnonzero(np.isin(split.y, classes)))
     places = {int(label): place for place, label in enumerate(classes)}
     return Split(part.x, np.array([places[int(label)] for label in part.y], dtype=np.int64))

@@ -6,13 +6,13 @@ from deepccg.evaluation.calibration import (
     expected_calibration_error,
     reliability,
 )
-from deepccg.evaluation.evaluate import Witness, evaluate
+from deepccg.evaluation.evaluate import PredictionCallback, evaluate
 from deepccg.evaluation.representation_shift import ShiftMeter
 
 __all__ = [
+    "PredictionCallback",
     "Reliability",
     "ShiftMeter",
-    "Witness",
     "brier_score",
     "evaluate",
     "expected_calibration_error",

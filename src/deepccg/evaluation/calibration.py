@@ -1,4 +1,4 @@
-"""How far predicted probabilities can be trusted."""
+"""Calibration: whether predicted probabilities match how often predictions are right."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -54,7 +54,7 @@ def reliability(
         equal: ``width`` divides the confidences 0 to 1 evenly, each interval closed above;
             ``mass`` divides the predictions, sorted by confidence, into groups of equal size.
     """
-    p, own = _checked(y, probability, classes)
+    p, own = _validate(y, probability, classes)
     if bins < 1:
         raise InputError(f"bins is {bins}: ask for one or more")
     confidence, right = p.max(axis=1), p.argmax(axis=1) == own
@@ -79,9 +79,9 @@ def expected_calibration_error(
     bins: int = 15,
     equal: Bins = "width",
 ) -> float:
-    """By how much confidence and accuracy differ, on average over predictions (ECE).
+    """Return the mean difference of confidence and accuracy over predictions (ECE).
 
-    Saying the same of every example scores 0 if it is true on average: read it beside
+    Constant predictions score 0 if they are right on average: read it together with
     ``brier_score`` or scikit-learn's ``log_loss``, which reward telling examples apart.
     The arguments are those of ``reliability``.
 
@@ -94,17 +94,17 @@ def expected_calibration_error(
 def brier_score(
     y: npt.ArrayLike, probability: npt.ArrayLike, *, classes: npt.ArrayLike | None = None
 ) -> float:
-    """Mean over examples of ``sum_c (p_c - 1[c = y])^2``, from 0 to 2.
+    """Return the mean over examples of ``sum_c (p_c - 1[c = y])^2``, from 0 to 2.
 
     >>> brier_score([0, 1], [[1.0, 0.0], [0.5, 0.5]])
     0.25
     """
-    p, own = _checked(y, probability, classes)
+    p, own = _validate(y, probability, classes)
     truth = np.arange(p.shape[1]) == own[:, None]
     return float(np.square(p - truth).sum(axis=1).mean())
 
 
-def _checked(
+def _validate(
     y: npt.ArrayLike, probability: npt.ArrayLike, classes: npt.ArrayLike | None
 ) -> tuple[Floats, npt.NDArray[np.int64]]:
     """Probabilities ``[N, K]`` and the column of each true label ``[N]``."""
@@ -124,6 +124,6 @@ def _checked(
     place = np.minimum(np.searchsorted(names, labels, sorter=order), len(names) - 1)
     own = order[place]
     if not (names[own] == labels).all():
-        stranger = labels[names[own] != labels][0]
-        raise InputError(f"the label {stranger!r} is none of the classes {names.tolist()}")
+        unknown = labels[names[own] != labels][0]
+        raise InputError(f"the label {unknown!r} is none of the classes {names.tolist()}")
     return p, own

@@ -18,7 +18,7 @@ from torch import Tensor
 from deepccg.core import Diverged, InputError, Learner, Task, TaskRequired, TestSet
 from deepccg.records import ClassScore, Evaluation, TaskScore
 
-Witness = Callable[[Tensor, Tensor], None]
+PredictionCallback = Callable[[Tensor, Tensor], None]
 
 
 def evaluate(
@@ -32,7 +32,7 @@ def evaluate(
     tasks_met: int | None = None,
     of_images: int | None = None,
     chunk: int = 500,
-    witness: Witness | None = None,
+    on_predictions: PredictionCallback | None = None,
 ) -> Evaluation:
     """Score ``learner`` on the test images of the tasks met so far, without changing it.
 
@@ -46,7 +46,7 @@ def evaluate(
         tasks_met: How many tasks have been met; ``None`` means those up to ``task``.
         of_images: Size of the whole test set if ``test`` is a part of it; ``None``: it is not.
         chunk: How many images are classified at once.
-        witness: Told of every answer: the images, and their scores without a task.
+        on_predictions: Called with images and their scores without a task, chunk by chunk.
     """
     met = test.tasks[: task + 1 if tasks_met is None else tasks_met]
     if not 0 <= task < len(met):
@@ -59,7 +59,7 @@ def evaluate(
         if not any(images[label] for label in each.classes):
             raise InputError(f"task {place} has no test images: give some, or raise their cap")
     try:
-        unmasked, *masked = _correct(learner, test, order, (None, *met), chunk, witness)
+        unmasked, *masked = _correct(learner, test, order, (None, *met), chunk, on_predictions)
     except TaskRequired:
         unmasked, masked = None, _correct(learner, test, order, met, chunk)
     return Evaluation(
@@ -87,7 +87,7 @@ def _correct(
     order: Tensor,
     masks: Sequence[Task | None],
     chunk: int,
-    witness: Witness | None = None,
+    on_predictions: PredictionCallback | None = None,
 ) -> list[Counter[int]]:
     """For each mask, how many of its images are classified correctly, by label."""
     correct: list[Counter[int]] = [Counter() for _ in masks]
@@ -95,8 +95,8 @@ def _correct(
         x, y = test.x[indices], test.y[indices].cpu()
         tasks = [masks[i] for i in needed]
         answers = learner.predict_logits_each(x, tasks)
-        if witness is not None and None in tasks:
-            witness(x, answers[tasks.index(None)])
+        if on_predictions is not None and None in tasks:
+            on_predictions(x, answers[tasks.index(None)])
         for i, logits in zip(needed, answers, strict=True):
             predicted = predicted_labels(logits, learner.columns(masks[i]))
             correct[i].update(y[predicted == y].tolist())

@@ -1,4 +1,4 @@
-"""Following the first task's test images from one batch to the next."""
+"""Representation shift: how one batch moves the embeddings of the first task's test images."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,8 +12,8 @@ from deepccg.records import Mode, Shift
 
 
 @dataclass(frozen=True)
-class _Look:
-    """What there was to see of the learner at one moment."""
+class _Snapshot:
+    """Embeddings and classifier of a learner at one moment."""
 
     z: Tensor  # [N, D]
     classifier: Callable[[Tensor], Tensor]
@@ -24,30 +24,30 @@ class ShiftMeter:
     """Measures what each step does to the embeddings and the accuracy of the same images.
 
     Each step costs one forward of the images: the embeddings after one step are those before the
-    next. Classifiers that are derived from memory embed, besides, what they are derived from.
+    next. Classifiers that are derived from memory also embed the examples they are derived from.
 
     Args:
         test: The images; their first task is the one they belong to.
         mode: ``task`` classifies them among that task's classes, ``class`` among all seen.
-        learner: As it is before the first step that is measured.
+        learner: The learner before the first step that is measured.
     """
 
     def __init__(self, test: TestSet, mode: Mode, learner: Learner) -> None:
         self._x, self._y = test.x, test.y.cpu()
         self._mode: Mode = mode
         self._task: Task | None = test.tasks[0] if mode == "task" else None
-        self._before = self._look(learner)
+        self._before = self._snapshot(learner)
 
     def measure(self, learner: Learner, *, step: int, task: int) -> Shift:
-        """What the last step has done.
+        """Return what the last step has done.
 
         Args:
-            learner: As it is after the step.
+            learner: The learner after the step.
             step: Batches learned.
             task: Place in the stream of the last batch's task.
         """
         before = self._before
-        after = self._before = self._look(learner)
+        after = self._before = self._snapshot(learner)
         distance, spread = _mean_distance(before.z, after.z), _mean_pairwise_distance(before.z)
         if not (torch.isfinite(distance) and torch.isfinite(spread)):
             raise Diverged(f"the embeddings are not finite after step {step}: try a smaller lr")
@@ -64,14 +64,14 @@ class ShiftMeter:
         )
 
     @torch.no_grad()
-    def _look(self, learner: Learner) -> _Look:
+    def _snapshot(self, learner: Learner) -> _Snapshot:
         z = learner.representation(self._x, self._task)
-        return _Look(z, learner.classifier(self._task), learner.columns(self._task))
+        return _Snapshot(z, learner.classifier(self._task), learner.columns(self._task))
 
     @torch.no_grad()
-    def _correct(self, look: _Look, z: Tensor) -> int:
-        """Images that the classifier of ``look`` gives their label, seen at ``z``."""
-        return int((predicted_labels(look.classifier(z), look.columns) == self._y).sum())
+    def _correct(self, snapshot: _Snapshot, z: Tensor) -> int:
+        """Count images that the classifier of ``snapshot`` labels correctly at ``z``."""
+        return int((predicted_labels(snapshot.classifier(z), snapshot.columns) == self._y).sum())
 
 
 def _mean_distance(one: Tensor, other: Tensor) -> Tensor:

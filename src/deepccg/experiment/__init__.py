@@ -2,54 +2,47 @@
 
 from deepccg.core import validated
 from deepccg.experiment.audit.verdict import protocol_line
-from deepccg.experiment.build import (
-    build_learner,
-    build_material,
+from deepccg.experiment.build import build_learner, build_run_data
+from deepccg.experiment.checkpoint import CheckpointWarning
+from deepccg.experiment.config import RunConfig
+from deepccg.experiment.guards import Interrupted, ask_to_stop, request_stop, stop_requests
+from deepccg.experiment.load import TrainedRun, load, load_run, stored_examples
+from deepccg.experiment.presets import PRESETS
+from deepccg.experiment.resolve import (
     learner_class,
     nested,
+    overlay,
+    parse_seeds,
     resolve,
     resolve_recorded,
+    run_command,
 )
-from deepccg.experiment.checkpoint import CheckpointWarning
-from deepccg.experiment.command import run_command
-from deepccg.experiment.config import (
-    EvaluationConfig,
-    MethodSettings,
-    RunConfig,
-    StreamConfig,
-)
-from deepccg.experiment.guards import Interrupted, StopRequest, ask_to_stop, stop_requests
-from deepccg.experiment.load import StoredExamples, TrainedRun, load, load_run, stored_examples
-from deepccg.experiment.presets import PRESETS
 from deepccg.experiment.run import RunResult, resume, run
-from deepccg.experiment.seeds import parse_seeds
-from deepccg.experiment.session import folder_of, is_finished, recorded
+from deepccg.experiment.session import ClassNeeded, folder_of, is_finished, read_run_config
 from deepccg.experiment.writer import resume_command
 
 __all__ = [
     "PRESETS",
     "CheckpointWarning",
-    "EvaluationConfig",
+    "ClassNeeded",
     "Interrupted",
-    "MethodSettings",
     "RunConfig",
     "RunResult",
-    "StopRequest",
-    "StoredExamples",
-    "StreamConfig",
     "TrainedRun",
     "ask_to_stop",
     "build_learner",
-    "build_material",
+    "build_run_data",
     "folder_of",
     "is_finished",
     "learner_class",
     "load",
     "load_run",
     "nested",
+    "overlay",
     "parse_seeds",
     "protocol_line",
-    "recorded",
+    "read_run_config",
+    "request_stop",
     "resolve",
     "resolve_recorded",
     "resume",

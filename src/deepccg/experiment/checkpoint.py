@@ -15,12 +15,12 @@ class CheckpointWarning(UserWarning):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What was saved.
+    """The saved state of a run.
 
     Args:
-        state: The learner's.
-        about: What the run said of it.
-        instead_of: Why it is the previous checkpoint; ``None`` for the newest.
+        state: The state of the learner.
+        about: Facts about the run: position, data, number of records, audit.
+        instead_of: Why this is the previous checkpoint; ``None`` for the newest.
     """
 
     state: State
@@ -39,7 +39,7 @@ def load_checkpoint(path: Path) -> tuple[State, dict[str, Any]]:
 
 
 def load_newest(target: RunDirectory) -> Checkpoint:
-    """The newest checkpoint of a run that is whole: the last, or else the one before."""
+    """Return the newest undamaged checkpoint of a run: the last, or else the one before."""
     try:
         return Checkpoint(*load_checkpoint(target.checkpoint_path))
     except UnusableStateFile as error:

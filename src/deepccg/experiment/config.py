@@ -1,4 +1,4 @@
-"""What a run is: every setting, typed, defaulted and documented."""
+"""The configuration of a run: every setting, typed, defaulted and documented."""
 
 import hashlib
 import json
@@ -19,7 +19,7 @@ from deepccg.networks import NetworkConfig
 Scenario = Literal["task", "class"]
 Kernels = Literal["auto", "torch", "native"]
 
-MOST_EXAMPLES = 10**9  # that a memory may be told to hold
+MOST_EXAMPLES = 10**9  # of a memory
 MOST_THREADS = 1024
 LONGEST_NAME = 200  # bytes of a directory's name; file systems take 255
 
@@ -113,13 +113,13 @@ class RunConfig(Config):
     evaluation: EvaluationConfig = EvaluationConfig()
 
     def budget(self, n_classes: int) -> int:
-        """How many examples may be stored, for a data set of ``n_classes``."""
+        """Return how many examples may be stored, for a data set of ``n_classes``."""
         if self.memory is not None:
             return self.memory
         return (self.memory_per_class or 0) * n_classes
 
     def identity(self) -> str:
-        """A short hash of everything that decides the result but the seed."""
+        """Return a short hash of everything that decides the result except the seed."""
         excluded = {"seed", "threads", "device", "kernels", "preset"}
         fields = self.model_dump(mode="json", exclude=excluded)
         if self.evaluation.shift_images is None:  # younger than the names of runs
@@ -128,7 +128,7 @@ class RunConfig(Config):
         return hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
 
     def name(self) -> str:
-        """A directory name for the runs of this configuration, whatever their seed."""
+        """Return the directory name for the runs of this configuration, whatever their seed."""
         parts = (self.dataset, self.stream.kind, self.scenario, self.method.name, self.preset)
         last = (part.rstrip("/").split("/")[-1] for part in parts)  # of a folder, not its path
         plain = "".join(c if c.isalnum() or c in "-_." else "-" for c in "-".join(last))

@@ -1,4 +1,4 @@
-"""What a run ran on."""
+"""The environment of a run: versions, commit and processor."""
 
 import platform
 import subprocess
@@ -14,7 +14,7 @@ _PACKAGES = ("deepccg", "torch", "numpy", "safetensors", "scikit-learn")
 
 
 def environment(config: RunConfig) -> dict[str, Any]:
-    """Versions, commit, processor and threads: what bit-exact repetition depends on."""
+    """Return versions, commit, processor and threads: what bit-exact repetition depends on."""
     return {
         "python": platform.python_version(),
         "platform": f"{platform.system()} {platform.machine()}",
@@ -37,7 +37,7 @@ def _processor() -> str:
 
 
 def _commit() -> str | None:
-    """The commit of a source checkout, with a plus sign if files differ from it."""
+    """Return the commit of a source checkout, with a plus sign if files differ from it."""
     here = Path(__file__).resolve()
     try:
         # Installed inside another project's checkout, this file is not one of that project's.

@@ -1,67 +1,18 @@
-"""Ctrl-C and SIGTERM end a run between two steps, with everything saved."""
+"""Guards around the steps of a run: torch threads, divergence checks, requests to stop."""
 
 import contextlib
 import math
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
-
-import torch
-
-from deepccg.core import Diverged, State, StepInfo
-from deepccg.experiment.config import RunConfig
-from deepccg.streams import Cursor
-
-if TYPE_CHECKING:
-    from deepccg.experiment.writer import Journal
 import signal
 import threading
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import torch
 
-@contextlib.contextmanager
-def torch_threads(count: int) -> Iterator[None]:
-    """Use ``count`` torch threads for a while."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-USUAL = 0.1  # step size; whoever takes a thousand times that much need not divide by ten
-
-
-def check_step(step: int, info: StepInfo) -> None:
-    """Refuse to go on after a step that tells of anything but numbers."""
-    for name, value in {"loss": info.loss, **info.extra}.items():
-        if not math.isfinite(value):
-            raise Diverged(f"{name} is {value} at step {step}: try a smaller lr")
-
-
-def check_state(step: int, state: State) -> None:
-    """Refuse to keep a state that holds anything but numbers."""
-    if bad := state.not_finite():
-        raise Diverged(f"{bad[0]} is not finite after step {step}: try a smaller lr")
-
-
-@contextlib.contextmanager
-def divergence_explained(config: RunConfig, journal: "Journal", cursor: Cursor) -> Iterator[None]:
-    """Meanwhile, ``Diverged`` also says when, what is left and what may help."""
-    try:
-        yield
-    except Diverged as error:
-        lr = config.method.fields.get("lr")
-        advice = ""
-        if isinstance(lr, float):
-            advice = f", such as --set method.lr={min(lr / 10, USUAL):g}"
-        left = f"the checkpoint of step {journal.saved}" if journal.saved else "no checkpoint yet"
-        step = f"after step {cursor.position} " if "step" not in str(error) else ""
-        raise Diverged(f"{step}{error}{advice}; {journal.directory} holds {left}") from error
-
+from deepccg.core import Diverged, State, StepInfo
 
 _Handler = Callable[[int, FrameType | None], Any] | signal.Handlers
 _DEFAULTS: dict[signal.Signals, _Handler] = {
@@ -70,14 +21,38 @@ _DEFAULTS: dict[signal.Signals, _Handler] = {
 }
 
 
+@contextlib.contextmanager
+def torch_threads(count: int) -> Iterator[None]:
+    """Use ``count`` torch threads inside the block."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def check_step(step: int, info: StepInfo) -> None:
+    """Raise ``Diverged`` if a step reports a number that is not finite."""
+    for name, value in {"loss": info.loss, **info.extra}.items():
+        if not math.isfinite(value):
+            raise Diverged(f"{name} is {value} at step {step}: try a smaller lr")
+
+
+def check_state(step: int, state: State) -> None:
+    """Raise ``Diverged`` if a state holds a number that is not finite."""
+    if bad := state.not_finite():
+        raise Diverged(f"{bad[0]} is not finite after step {step}: try a smaller lr")
+
+
 class Interrupted(KeyboardInterrupt):
-    """A run was asked to stop, and did after saving a checkpoint.
+    """A run was stopped on request, after it had saved a checkpoint.
 
     Args:
-        directory: The run's.
-        step: The steps it has done.
-        steps: The steps it has to do.
-        signal: Who asked: ``SIGINT`` or ``SIGTERM``.
+        directory: The run directory.
+        step: Steps done.
+        steps: Steps of the whole run.
+        signal: The signal received: ``SIGINT`` or ``SIGTERM``.
     """
 
     def __init__(self, directory: Path, step: int, steps: int, signal: signal.Signals) -> None:
@@ -89,32 +64,42 @@ class Interrupted(KeyboardInterrupt):
 
 
 class StopRequest:
-    """Whether somebody asked for the end, and by which signal."""
+    """The signal that asked a run to stop, if there was one."""
 
     def __init__(self) -> None:
         self.signal: signal.Signals | None = None
 
 
-_listening: list[StopRequest] = []
+_active: list[StopRequest] = []
+
+
+def request_stop() -> None:
+    """Make the run that is learning in this process end after its step, as Ctrl-C does.
+
+    A second request changes nothing, and before a run learns there is none to stop. A Ctrl-C that
+    comes while a run is set up may be lost in a library that catches everything: a caller whose
+    request must not be lost repeats it at every step.
+    """
+    for request in _active:
+        request.signal = request.signal or signal.SIGINT
 
 
 def ask_to_stop() -> None:
-    """Have the run that is learning in this process end after its step, as by Ctrl-C.
-
-    To ask again changes nothing, and before a run learns nobody is asked. A Ctrl-C that comes while
-    a run is set up may be lost in a library that catches everything; whoever must be heard asks
-    again at every step.
-    """
-    for request in _listening:
-        request.signal = request.signal or signal.SIGINT
+    """Old name of ``request_stop``."""
+    warnings.warn(
+        "ask_to_stop is now called request_stop; the old name will be removed",
+        DeprecationWarning,
+        stacklevel=2,
+    )
+    request_stop()
 
 
 @contextlib.contextmanager
 def stop_requests() -> Iterator[StopRequest]:
-    """Meanwhile the first Ctrl-C or SIGTERM is only noted; the second acts as it always does.
+    """Inside the block the first Ctrl-C or SIGTERM is only noted; the second acts as usual.
 
-    Signals reach the main thread alone, so elsewhere nothing is noted. A handler that is not
-    Python's own (a user's, or none as under ``nohup``) stays in charge.
+    Signals reach the main thread alone, so in other threads nothing is noted. A handler that is
+    not Python's own (a user's, or none as under ``nohup``) stays in charge.
     """
     request = StopRequest()
     ours = []
@@ -131,9 +116,9 @@ def stop_requests() -> Iterator[StopRequest]:
 
     for each in ours:
         signal.signal(each, note)
-    _listening.append(request)
+    _active.append(request)
     try:
         yield request
     finally:
-        _listening.remove(request)
+        _active.remove(request)
         restore()

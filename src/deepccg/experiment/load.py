@@ -1,52 +1,25 @@
-"""Getting a trained learner back."""
+"""Loading a trained learner, or the examples it stored, from a run directory."""
 
 import os
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
-from deepccg.core import InputError, Learner, StateMismatch
+from deepccg.core import InputError, Learner, StateMismatch, Task
 from deepccg.experiment.build import build_learner
 from deepccg.experiment.checkpoint import CheckpointWarning, load_newest
 from deepccg.experiment.config import RunConfig
-from deepccg.experiment.session import recorded
+from deepccg.experiment.session import read_run_config, recorded_learner
 from deepccg.methods import NetworkLearner
 from deepccg.records import RunDirectory
+from deepccg.streams import read_images
 
-
-@dataclass(frozen=True)
-class StoredExamples:
-    """The examples in a memory.
-
-    Args:
-        x: ``[M, ...]``: uint8 images ``[M, C, H, W]`` or float vectors ``[M, F]``.
-        y: ``[M]`` labels.
-        classes: All labels, in order of arrival.
-        class_names: The name of each label.
-    """
-
-    x: npt.NDArray[np.generic]
-    y: npt.NDArray[np.int64]
-    classes: tuple[int, ...]
-    class_names: tuple[str, ...]
-
-
-def stored_examples(directory: str | os.PathLike[str]) -> StoredExamples:
-    """The memory in a run's last checkpoint; without examples for a method that stores none."""
-    trained = load_run(directory)
-    learner = trained.learner
-    if not isinstance(learner, NetworkLearner):
-        raise InputError(f"{directory} was learned by a class that does not show its memory")
-    labels = np.array(learner.classes, dtype=np.int64)
-    return StoredExamples(
-        x=learner.memory.x.cpu().numpy(),
-        y=labels[learner.memory.y.cpu().numpy()],
-        classes=learner.classes,
-        class_names=trained.class_names,
-    )
+CHUNK = 500  # images classified at once
 
 
 @dataclass(frozen=True)
@@ -65,6 +38,34 @@ class TrainedRun:
     shape: tuple[int, ...]
     config: RunConfig
 
+    def predict_files(
+        self, files: Sequence[Path], classes: Sequence[str] | None = None
+    ) -> list[dict[str, float]]:
+        """Return the probabilities of image files by class name, the most likely class first.
+
+        Args:
+            files: The images; they are resized to the inputs of the run.
+            classes: Names of the only possible classes; ``None``: all.
+        """
+        if len(self.shape) != 3:
+            raise InputError("the run was trained on vectors: it cannot label image files")
+        task = None
+        if classes is not None:
+            unknown = [name for name in classes if name not in self.class_names]
+            if unknown:
+                known = ", ".join(self.class_names)
+                raise InputError(f"unknown class {unknown[0]!r}; known: {known}")
+            task = Task(id=-1, classes=tuple(map(self.class_names.index, classes)))
+        names = [self.class_names[label] for label in self.learner.columns(task)]
+        channels, height, width = self.shape
+        predictions = []
+        for start in range(0, len(files), CHUNK):
+            images = read_images(files[start : start + CHUNK], (channels, height, width))
+            for row in self.learner.predict_proba(torch.from_numpy(images), task).tolist():
+                ranked = sorted(zip(names, row, strict=True), key=lambda pair: -pair[1])
+                predictions.append({name: p for name, p in ranked if p > 0})
+        return predictions
+
 
 def load_run(
     directory: str | os.PathLike[str],
@@ -72,13 +73,14 @@ def load_run(
     learner: type[Learner] | None = None,
     device: str = "cpu",
 ) -> TrainedRun:
-    """The learner of a run directory, with the names of its classes, on ``device``.
+    """Load the learner of a run directory, with the names of its classes, on ``device``.
 
     A run of a learner class of your own is loaded by passing that class: a directory cannot make
     this function import code.
     """
     target = RunDirectory(Path(directory))
-    config, chosen = recorded(target, learner)
+    config = read_run_config(target)
+    chosen = recorded_learner(config, target, learner)
     config = config.model_copy(update={"device": device})
     saved = load_newest(target)
     if saved.instead_of is not None:
@@ -101,5 +103,37 @@ def load(
     learner: type[Learner] | None = None,
     device: str = "cpu",
 ) -> Learner:
-    """The trained learner of a run directory; see ``load_run``."""
+    """Load the trained learner of a run directory; see ``load_run``."""
     return load_run(directory, learner=learner, device=device).learner
+
+
+@dataclass(frozen=True)
+class StoredExamples:
+    """The examples in a memory.
+
+    Args:
+        x: ``[M, ...]``: uint8 images ``[M, C, H, W]`` or float vectors ``[M, F]``.
+        y: ``[M]`` labels.
+        classes: All labels, in order of arrival.
+        class_names: The name of each label.
+    """
+
+    x: npt.NDArray[np.generic]
+    y: npt.NDArray[np.int64]
+    classes: tuple[int, ...]
+    class_names: tuple[str, ...]
+
+
+def stored_examples(directory: str | os.PathLike[str]) -> StoredExamples:
+    """Return the memory of a run's last checkpoint; empty for a method that stores nothing."""
+    trained = load_run(directory)
+    learner = trained.learner
+    if not isinstance(learner, NetworkLearner):
+        raise InputError(f"{directory} was learned by a class that does not show its memory")
+    labels = np.array(learner.classes, dtype=np.int64)
+    return StoredExamples(
+        x=learner.memory.x.cpu().numpy(),
+        y=labels[learner.memory.y.cpu().numpy()],
+        classes=learner.classes,
+        class_names=trained.class_names,
+    )

@@ -1,6 +1,7 @@
-"""The one preset mechanism: rules keyed by method, data set, stream and scenario."""
+"""Presets: rules that set fields by preset, method, data set, stream and scenario."""
 
 from collections.abc import Mapping
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from pydantic import Field
 
 from deepccg.core import Config, InputError, validated
 from deepccg.experiment.config import Scenario
-from deepccg.records import parse_toml, read_toml
+from deepccg.records import merge, parse_toml, read_toml
 
 PRESETS = ("default", "paper", "as-printed")
 _FILE = "file:"  # marks, in a complete configuration, that a preset file has been applied
@@ -28,40 +29,35 @@ class Rule(Config):
     set: dict[str, Any] = Field(default_factory=dict)
 
     def matches(self, key: Mapping[str, str]) -> bool:
-        """Whether every name this rule gives is the key's."""
+        """Whether every name that this rule gives is the key's."""
         return all(
-            wanted is None
-            or key[name] == wanted
-            or (not isinstance(wanted, str) and key[name] in wanted)
-            for name, wanted in (
-                ("preset", self.preset),
-                ("method", self.method),
-                ("dataset", self.dataset),
-                ("stream", self.stream),
-                ("scenario", self.scenario),
-            )
+            names is None or key[name] in ((names,) if isinstance(names, str) else names)
+            for name, names in self
+            if name != "set"
         )
 
 
 def preset_settings(key: Mapping[str, str]) -> dict[str, Any]:
-    """All settings that the rules give for ``key`` (preset, method, dataset, stream, scenario)."""
-    own = files("deepccg.experiment").joinpath("presets.toml").read_text(encoding="utf-8")
-    rules = _rules(parse_toml(own), "presets.toml")
-    preset = key["preset"]
-    if preset.startswith(_FILE):
-        key = {**key, "preset": "default"}
-    elif preset not in PRESETS:
-        rules += _rules_of_file(preset)
+    """Return the settings of all rules that match (preset, method, dataset, stream, scenario)."""
+    preset, rules = key["preset"], _package_rules()
+    if preset not in PRESETS:
+        rules += () if preset.startswith(_FILE) else _rules_of_file(preset)
         key = {**key, "preset": "default"}
     settings: dict[str, Any] = {}
     for rule in rules:
         if rule.matches(key):
-            settings = laid_over(settings, rule.set)
+            settings = override(settings, rule.set)
     return settings
 
 
+@cache
+def _package_rules() -> tuple[Rule, ...]:
+    text = files("deepccg.experiment").joinpath("presets.toml").read_text(encoding="utf-8")
+    return _rules(parse_toml(text), "presets.toml")
+
+
 def recorded_name(preset: str) -> str:
-    """What a complete configuration says of its preset: of a file its name, not its path.
+    """Return how a complete configuration names its preset: a file by its name, not its path.
 
     >>> recorded_name("paper"), recorded_name("/home/me/mine.toml")
     ('paper', 'file:mine.toml')
@@ -70,34 +66,18 @@ def recorded_name(preset: str) -> str:
     return preset if known else _FILE + Path(preset).name
 
 
-def laid_over(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """``merged``, except that one way to give the memory takes the place of the other.
+def override(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge settings; one way to give the memory's size replaces the other.
 
-    >>> laid_over({"memory_per_class": 10, "seed": 1}, {"memory": 50})
+    >>> override({"memory_per_class": 10, "seed": 1}, {"memory": 50})
     {'seed': 1, 'memory': 50}
     """
     ways = ("memory", "memory_per_class")
     replaced = ways if any(way in over for way in ways) else ()
-    return merged({key: value for key, value in base.items() if key not in replaced}, over)
+    return merge({key: value for key, value in base.items() if key not in replaced}, over)
 
 
-def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested dictionaries laid over one another; ``over`` wins.
-
-    >>> merged({"a": {"b": 1, "c": 2}}, {"a": {"b": 3}})
-    {'a': {'b': 3, 'c': 2}}
-    """
-    result = dict(base)
-    for key, value in over.items():
-        below = result.get(key)
-        if isinstance(below, Mapping) and isinstance(value, Mapping):
-            result[key] = merged(below, value)
-        else:
-            result[key] = value
-    return result
-
-
-def _rules_of_file(preset: str) -> list[Rule]:
+def _rules_of_file(preset: str) -> tuple[Rule, ...]:
     path = Path(preset)
     try:
         if not path.is_file():
@@ -112,12 +92,12 @@ def _rules_of_file(preset: str) -> list[Rule]:
     return _rules(content, path.name)
 
 
-def _rules(content: dict[str, Any], name: str) -> list[Rule]:
+def _rules(content: dict[str, Any], name: str) -> tuple[Rule, ...]:
     rules = content.pop("rule", [])
     tables = isinstance(rules, list) and all(isinstance(rule, dict) for rule in rules)
     if content or not tables:
         raise InputError(f"{name}: a preset file holds [[rule]] tables and nothing else")
-    checked = [validated(Rule, rule, f"{name} rule {n}") for n, rule in enumerate(rules, 1)]
+    checked = tuple(validated(Rule, rule, f"{name} rule {n}") for n, rule in enumerate(rules, 1))
     for n, rule in enumerate(checked, 1):
         method = rule.set.get("method", {})
         if not isinstance(method, dict) or "name" in method or "preset" in rule.set:

@@ -8,32 +8,32 @@ from pathlib import Path
 from typing import Any
 
 from deepccg.core import InputError, Learner, StepInfo
-from deepccg.evaluation import Witness, evaluate
+from deepccg.evaluation import PredictionCallback, evaluate
 from deepccg.experiment.audit.auditor import Auditor
-from deepccg.experiment.build import (
-    Material,
-    build_learner,
-    build_material,
-    learner_class,
-    resolve,
-)
+from deepccg.experiment.build import RunData, build_learner, build_run_data
 from deepccg.experiment.config import RunConfig
 from deepccg.experiment.guards import (
     Interrupted,
     check_state,
     check_step,
-    divergence_explained,
     stop_requests,
     torch_threads,
 )
-from deepccg.experiment.session import kernels_of, opened, recorded, recorded_data
-from deepccg.experiment.shift import ShiftLog
-from deepccg.experiment.writer import CheckpointSchedule, Journal, Stopwatch
+from deepccg.experiment.resolve import learner_class, resolve, resolve_config
+from deepccg.experiment.session import (
+    choose_kernels,
+    open_run,
+    read_run_config,
+    recorded_data,
+    recorded_learner,
+)
+from deepccg.experiment.shift_recorder import ShiftRecorder
+from deepccg.experiment.writer import CheckpointSchedule, RunWriter, Stopwatch
 from deepccg.records import Evaluation, RecordError, RunDirectory, Training, summary
 from deepccg.streams import Cursor, Dataset, load_dataset
 from deepccg.tracking import check_tracker, track_run
 
-Progress = Callable[[int, int, StepInfo], None]
+ProgressCallback = Callable[[int, int, StepInfo], None]
 
 TRAINING_RECORD_STEPS = 50
 
@@ -71,7 +71,7 @@ def run(
     learner: type[Learner] | None = None,
     data: Dataset | None = None,
     data_dir: str | Path | None = None,
-    progress: Progress | None = None,
+    progress: ProgressCallback | None = None,
     checkpoint_every: int | str | None = None,
     track: str | None = None,
     **settings: Any,
@@ -88,20 +88,20 @@ def run(
         learner: A learner class of your own instead of a method's name.
         data: A data set of your own; its name takes the place of ``dataset``.
         data_dir: Where a named data set lies on this machine; it is not recorded.
-        progress: Called after each step with step, total steps and what the step told.
+        progress: Called after each step with step, total steps and the step's ``StepInfo``.
         checkpoint_every: Steps, or seconds such as ``"30s"``; default 60 seconds.
-        track: An experiment tracker that is told the records: ``"mlflow"``, ``"tensorboard"`` or
+        track: An experiment tracker that also gets the records: ``"mlflow"``, ``"tensorboard"`` or
             ``"wandb"``.
         **settings: Fields of ``RunConfig``, for example ``dataset="digits", memory=100,
             method="er"``; nested ones as dictionaries or with dotted names.
     """
     if config is not None and settings:
         raise InputError("give a configuration or settings, not both")
-    if data is not None:
-        settings = {**settings, "dataset": data.name}
     if config is not None:
-        settings = config.model_dump(mode="json", exclude_none=True)
-    config = resolve(settings, learner)
+        config = resolve_config(config, learner)
+    else:
+        named = {} if data is None else {"dataset": data.name}
+        config = resolve({**settings, **named}, learner)
     schedule = CheckpointSchedule(checkpoint_every)
     if track is not None:
         check_tracker(track)
@@ -117,11 +117,11 @@ def resume(
     learner: type[Learner] | None = None,
     data: Dataset | None = None,
     data_dir: str | Path | None = None,
-    progress: Progress | None = None,
+    progress: ProgressCallback | None = None,
     checkpoint_every: int | str | None = None,
     track: str | None = None,
 ) -> RunResult:
-    """Continue the run of a directory to its end, or read it back if it is there.
+    """Continue the run of a directory to its end, or read it back if it is finished.
 
     Args:
         directory: A run directory.
@@ -133,7 +133,8 @@ def resume(
         track: As in ``run``.
     """
     target = RunDirectory(Path(directory))
-    config, learner = recorded(target, learner)
+    config = read_run_config(target)
+    learner = recorded_learner(config, target, learner)
     schedule = CheckpointSchedule(checkpoint_every)
     data = data or recorded_data(config, target, data_dir)
     return _run(config, target, learner, data, schedule, progress, track)
@@ -143,35 +144,35 @@ def _run(
     config: RunConfig,
     target: RunDirectory,
     learner_type: type[Learner],
-    data: Dataset,
+    dataset: Dataset,
     schedule: CheckpointSchedule,
-    progress: Progress | None,
+    progress: ProgressCallback | None,
     track: str | None,
 ) -> RunResult:
-    """Set up, learn, and read back what was written."""
-    config = config.model_copy(update={"dataset": data.name})  # a name, never a path
+    """Build everything, learn, and read back what was written."""
+    config = config.model_copy(update={"dataset": dataset.name})  # a name, never a path
     with torch_threads(config.threads):
-        material = build_material(config, data)
-        config = config.model_copy(update={"kernels": kernels_of(config, target, material.shape)})
-        stream = material.stream
-        auditor = Auditor(config, material)
+        data = build_run_data(config, dataset)
+        config = config.model_copy(update={"kernels": choose_kernels(config, target, data.shape)})
+        stream = data.stream
+        auditor = Auditor(config, data)
         learner = build_learner(
-            config, material.shape, stream.classes, learner_type, watch=auditor.attach
+            config, data.shape, stream.classes, learner_type, watch=auditor.attach
         )
         about = {
             "stream": stream.fingerprint(),
-            "shape": list(material.shape),
-            "class_names": list(material.class_names),
+            "shape": list(data.shape),
+            "class_names": list(data.class_names),
             "classes": list(stream.classes),
         }
         with (
-            opened(config, target, learner, about, len(stream)) as there,
+            open_run(config, target, learner, about, len(stream)) as done,
             track_run(track, target, config.model_dump(mode="json")) as tracker,
         ):
-            cursor = Cursor(stream, there.position)
-            journal = Journal(target, about, there.position, there.records, tracker.record)
-            auditor.begin(there.position, there.audit, partial(journal.file, target.audit_path))
-            _learn(config, material, learner, cursor, journal, auditor, schedule, progress)
+            cursor = Cursor(stream, done.position)
+            writer = RunWriter(target, about, done.position, done.records, tracker.record)
+            auditor.begin(done.position, done.audit, partial(writer.file, target.audit_path))
+            _learn(config, target, data, learner, cursor, writer, auditor, schedule, progress)
     if not target.finished:
         raise RecordError(f"{target.records_path} lacks the final score: the file was changed")
     return RunResult(
@@ -181,69 +182,72 @@ def _run(
 
 def _learn(
     config: RunConfig,
-    material: Material,
+    target: RunDirectory,
+    data: RunData,
     learner: Learner,
     cursor: Cursor,
-    journal: Journal,
+    writer: RunWriter,
     auditor: Auditor,
     schedule: CheckpointSchedule,
-    progress: Progress | None,
+    progress: ProgressCallback | None,
 ) -> None:
     """The loop."""
-    steps = len(material.stream)
-    shift = ShiftLog(config, material, journal, auditor, learner, cursor.position)
-    watch = Stopwatch(RunDirectory(journal.directory).timing_path, cursor.position, journal.file)
-    with stop_requests() as stop, divergence_explained(config, journal, cursor):
+    steps = len(data.stream)
+    shift = ShiftRecorder(config, data, writer, auditor, learner, cursor.position)
+    watch = Stopwatch(target.timing_path, cursor.position, writer.file)
+    with stop_requests() as stop, writer.explain_divergence(config, cursor):
         for batch in cursor:
             step = cursor.position
-            auditor.handed_out(step)
+            auditor.on_batch(step)
             with watch.learning():
                 info = learner.learn(batch)
             check_step(step, info)
             if progress is not None:
                 progress(step, steps, info)
             if step % TRAINING_RECORD_STEPS == 0:
-                journal.record(Training(step, info.loss, dict(info.extra)))
+                writer.record(Training(step, info.loss, dict(info.extra)))
             with watch.evaluating():
                 shift.after(step, learner)
-            if step == steps or _evaluation_due(config, material, step):
+            if step == steps or _evaluation_due(config, data, step):
                 check_state(step, learner.state_dict())
-                with auditor.evaluating(learner) as witness, watch.evaluating():
-                    scores = _score(material, learner, cursor, witness)
-                journal.record(scores)
+                with auditor.evaluating(learner) as on_predictions, watch.evaluating():
+                    scores = _score(data, learner, cursor, on_predictions)
+                writer.record(scores)
             if step == steps:
                 auditor.close()
             stopping = stop.signal is not None
             if step == steps or stopping or schedule.due(step):
                 watch.save(step)
-                journal.checkpoint(learner, step, auditor.state())
+                writer.checkpoint(learner, step, auditor.state())
                 schedule.saved()
             if stopping:
                 break
     if stop.signal is not None:
-        raise Interrupted(journal.directory, cursor.position, steps, stop.signal)
+        raise Interrupted(target.path, cursor.position, steps, stop.signal)
 
 
-def _score(material: Material, learner: Learner, cursor: Cursor, witness: Witness) -> Evaluation:
-    stream, step = material.stream, cursor.position
+def _score(
+    data: RunData, learner: Learner, cursor: Cursor, on_predictions: PredictionCallback
+) -> Evaluation:
+    stream, step = data.stream, cursor.position
     places = {task.id: place for place, task in enumerate(stream.tasks)}
     return evaluate(
         learner,
-        material.test,
+        data.test,
         step=step,
         examples=cursor.reads,
         task=places[stream.task_of(step - 1).id],
         final=step == len(stream),
-        of_images=material.of_images,
-        witness=witness,
+        of_images=data.of_images,
+        on_predictions=on_predictions,
     )
 
 
-def _evaluation_due(config: RunConfig, material: Material, step: int) -> bool:
+def _evaluation_due(config: RunConfig, data: RunData, step: int) -> bool:
     every = config.evaluation.every
     if every == "end":
         return False
     if every == "task":
-        stream = material.stream
+        stream = data.stream
         return stream.task_of(step - 1).id != stream.task_of(step).id
     return step % every == 0

@@ -1,4 +1,4 @@
-"""Opening a run directory: who may write, what is there, where to go on."""
+"""Opening a run directory: which run it holds, how far that is, and who may write to it."""
 
 import contextlib
 import json
@@ -29,11 +29,11 @@ from deepccg.streams import Dataset, available, load_dataset
 
 
 class ClassNeeded(InputError):
-    """A run of a class of the user's own, which was not passed.
+    """A run used a learner class of the user's own, which was not passed.
 
     Args:
-        directory: The run.
-        method: The name of the class, as it is recorded.
+        directory: The run directory.
+        method: The recorded name of the class.
     """
 
     def __init__(self, directory: Path, method: str) -> None:
@@ -42,44 +42,43 @@ class ClassNeeded(InputError):
         self.method = method
 
 
-def recorded_config(target: RunDirectory) -> RunConfig:
-    """What a run directory says was run."""
+def read_run_config(target: RunDirectory) -> RunConfig:
+    """Return the configuration that a run directory records."""
     if not target.config_path.exists():
         raise InputError(f"{target.path} is not a run directory: it has no config.toml")
     return validated(RunConfig, target.config())
 
 
-def recorded(
-    target: RunDirectory, learner: type[Learner] | None = None
-) -> tuple[RunConfig, type[Learner]]:
-    """What a run directory says was run, and the learner's class.
+def recorded_learner(
+    config: RunConfig, target: RunDirectory, learner: type[Learner] | None = None
+) -> type[Learner]:
+    """Return ``learner`` or the class of the recorded method.
 
     A class of the user's own has to be passed: a directory cannot make this import code.
     """
-    config = recorded_config(target)
     chosen = learner or METHODS.get(config.method.name)
     if chosen is None:
         raise ClassNeeded(target.path, config.method.name)
-    return config, chosen
+    return chosen
 
 
-def kernels_of(config: RunConfig, target: RunDirectory, shape: tuple[int, ...]) -> str:
-    """What ``auto`` stands for: what the run was begun with, else what is faster here."""
+def choose_kernels(config: RunConfig, target: RunDirectory, shape: tuple[int, ...]) -> str:
+    """Return what ``auto`` stands for: the run's own choice, else what is faster here."""
     if config.kernels != "auto":
         return config.kernels
-    if target.config_path.exists():  # runs begun before there was a choice say nothing
+    if target.config_path.exists():  # runs older than this setting do not record it
         return validated(RunConfig, {"kernels": "torch", **target.config()}).kernels
     return "native" if gains_from_native(config.network, shape) else "torch"
 
 
 def folder_of(dataset: str) -> str | None:
-    """The folder a data set's setting names; ``None`` for one that is known by name."""
+    """Return the folder that ``dataset`` names; ``None`` for a data set known by name."""
     known = dataset.startswith("hf:") or dataset in {info.name for info in available()}
     return None if known else dataset.removeprefix("folder:")
 
 
 def recorded_data(config: RunConfig, target: RunDirectory, data_dir: str | Path | None) -> Dataset:
-    """The data set a configuration names; of a folder it has the name and not the place."""
+    """Load the data set of a recorded run, which holds a folder's name but not its path."""
     folder = folder_of(config.dataset)
     if folder is None:
         return load_dataset(config.dataset, data_dir=data_dir)
@@ -89,13 +88,13 @@ def recorded_data(config: RunConfig, target: RunDirectory, data_dir: str | Path 
 
 
 @dataclass(frozen=True)
-class Opened:
-    """How far a run directory is.
+class Progress:
+    """How far a run is.
 
     Args:
-        position: The first step still to do.
-        records: How many records there are.
-        audit: What the auditor left in the checkpoint.
+        position: Steps done.
+        records: Records written.
+        audit: The auditor's state in the checkpoint.
     """
 
     position: int = 0
@@ -104,19 +103,19 @@ class Opened:
 
 
 @contextlib.contextmanager
-def opened(
+def open_run(
     config: RunConfig, target: RunDirectory, learner: Learner, about: Mapping[str, Any], steps: int
-) -> Iterator[Opened]:
-    """Begin a run or load what there is of it, with the directory locked meanwhile.
+) -> Iterator[Progress]:
+    """Begin a run or load its last checkpoint; the directory is locked inside the block.
 
-    A finished run is only read: that needs no lock and no right to write.
+    A finished run is only read, which needs neither a lock nor the right to write.
 
     Args:
-        config: What is to be run; a directory of another run is refused.
-        target: Where.
+        config: What to run; a directory that holds another run is refused.
+        target: The run directory.
         learner: Gets the state of the last good checkpoint.
-        about: What a checkpoint of the same data says of them.
-        steps: How many steps the whole run has.
+        about: Facts about the data, which the checkpoint has to confirm.
+        steps: Steps of the whole run.
     """
     if not target.config_path.exists():
         _check_free(target)
@@ -125,33 +124,33 @@ def opened(
     finished = _finished(target, steps)
     if finished is not None:
         _load(finished, target, learner, about)
-        yield Opened(steps, len(target.records()), finished.about.get("audit"))
+        yield Progress(steps, len(target.records()), finished.about.get("audit"))
         return
     with _locked(target):
         try:
             remove_temporaries(target.path)
-            there = target.config_path.exists()
-            state = _continue(target, learner, about) if there else _begin(config, target)
+            begun = target.config_path.exists()
+            progress = _continue(target, learner, about) if begun else _begin(config, target)
         except OSError as error:
             raise InputError(f"cannot write to {target.path}: {error.strerror}") from None
-        yield state
+        yield progress
 
 
 def is_finished(config: RunConfig, target: RunDirectory) -> bool:
-    """Whether a directory holds just this run, complete and undamaged. Needs no data."""
+    """Whether a directory holds this very run, complete and undamaged. Needs no data."""
     try:
         if not target.config_path.exists():
             return False
         same = _decisive(validated(RunConfig, target.config())) == _decisive(config)
         steps = [evaluation.step for evaluation in target.evaluations() if evaluation.final]
-    except (InputError, RecordError):  # told when the run is opened
+    except (InputError, RecordError):  # reported when the run is opened
         return False
     return same and bool(steps) and _finished(target, steps[-1]) is not None
 
 
 @contextlib.contextmanager
 def _locked(target: RunDirectory) -> Iterator[None]:
-    """Only one process at a time; the lock of a killed process is gone with it."""
+    """Exclude other processes; the lock of a killed process disappears with it."""
     lock = FileLock(target.lock_path, blocking=False)
     try:
         target.path.mkdir(parents=True, exist_ok=True)
@@ -163,34 +162,34 @@ def _locked(target: RunDirectory) -> Iterator[None]:
     try:
         yield
     finally:
-        # While the lock is held: who opened the file before finds it without a name, and retries.
+        # While the lock is held: a process that opened the file before finds it unlinked, retries.
         with contextlib.suppress(OSError):
             target.lock_path.unlink(missing_ok=True)
         lock.release()
 
 
 def _finished(target: RunDirectory, steps: int) -> Checkpoint | None:
-    """The checkpoint of a run that is complete and undamaged."""
+    """Return the last checkpoint of a run that is complete and undamaged, else ``None``."""
     try:
         saved = load_newest(target)
         complete = saved.instead_of is None and saved.about.get("position") == steps
         return saved if complete and target.finished else None
-    except (StateMismatch, RecordError):  # told when the run is opened for writing
+    except (StateMismatch, RecordError):  # reported when the run is opened for writing
         return None
 
 
-def _begin(config: RunConfig, target: RunDirectory) -> Opened:
+def _begin(config: RunConfig, target: RunDirectory) -> Progress:
     described = json.dumps(environment(config), indent=2)
     fields = config.model_dump(mode="json", exclude_none=True)
     write_atomically(target.environment_path, described.encode() + b"\n")
     write_atomically(target.config_path, tomli_w.dumps(fields).encode())
-    return Opened()
+    return Progress()
 
 
-def _continue(target: RunDirectory, learner: Learner, about: Mapping[str, Any]) -> Opened:
+def _continue(target: RunDirectory, learner: Learner, about: Mapping[str, Any]) -> Progress:
     if not target.checkpoint_path.exists() and not target.previous_path.exists():
         rewind_records(target.records_path, 0)
-        return Opened()
+        return Progress()
     saved = load_newest(target)
     position = _load(saved, target, learner, about)
     records = rewind_records(target.records_path, position)
@@ -201,14 +200,14 @@ def _continue(target: RunDirectory, learner: Learner, about: Mapping[str, Any]) 
         )
     if saved.instead_of is not None:
         warnings.warn(saved.instead_of, CheckpointWarning, stacklevel=2)
-        target.previous_path.replace(target.checkpoint_path)  # lest damage become the previous one
-    return Opened(position, records, saved.about.get("audit"))
+        target.previous_path.replace(target.checkpoint_path)  # or the damaged one would become it
+    return Progress(position, records, saved.about.get("audit"))
 
 
 def _load(
     saved: Checkpoint, target: RunDirectory, learner: Learner, about: Mapping[str, Any]
 ) -> int:
-    """Give the learner its state; returns the first step still to do."""
+    """Load the learner's state; returns the number of steps done."""
     if saved.about.get("stream") != about["stream"]:
         raise InputError(
             f"the data changed since {target.path} was begun: choose another directory"
@@ -221,7 +220,7 @@ def _load(
 
 
 def _check_free(target: RunDirectory) -> None:
-    """A new run begins in an empty directory, or in one whose beginning was cut off."""
+    """Refuse a directory that holds files other than those of a run killed at its start."""
     begun = {target.environment_path, target.lock_path, target.log_path}
     try:
         files = list(target.path.iterdir()) if target.path.exists() else []
@@ -232,6 +231,6 @@ def _check_free(target: RunDirectory) -> None:
 
 
 def _decisive(config: RunConfig) -> dict[str, Any]:
-    """What makes two runs the same. TOML has no None: a field left open is a field left out."""
+    """Return the fields that make two runs the same; TOML has no None, so without open ones."""
     excluded = {"threads", "device", "kernels", "preset"}
     return config.model_dump(mode="json", exclude=excluded, exclude_none=True)

@@ -1,4 +1,4 @@
-"""What a run keeps on disk while it learns."""
+"""What a run writes while it learns: records, times, checkpoints, and when these are due."""
 
 import contextlib
 import re
@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from deepccg.core import CannotWrite, InputError, Learner
+from deepccg.core import CannotWrite, Diverged, InputError, Learner
+from deepccg.experiment.config import RunConfig
 from deepccg.experiment.guards import check_state
 from deepccg.learners.state_file import save_state
 from deepccg.methods import METHODS
@@ -21,12 +22,17 @@ from deepccg.records import (
     timings_text,
     write_atomically,
 )
+from deepccg.streams import Cursor
 
 CHECKPOINT_SECONDS = 60.0  # a checkpoint takes some hundredths of a second
+USUAL_LR = 0.1  # the highest step size that is recommended after divergence
+# Times are written before the checkpoint that they belong to. A run that is killed in between
+# continues from the checkpoint before, or if that is damaged from the one before that.
+KEPT_TIMINGS = 3
 
 
 class CheckpointSchedule:
-    """Every so many steps, or as soon as so many seconds have passed since the last.
+    """When to save a checkpoint: every N steps, or once N seconds have passed since the last.
 
     Args:
         every: Steps (``100``), seconds (``"30s"``), or ``None`` for ``CHECKPOINT_SECONDS``.
@@ -37,7 +43,7 @@ class CheckpointSchedule:
     """
 
     def __init__(self, every: int | str | None = None) -> None:
-        self._steps, self._seconds = _parsed(every)
+        self._steps, self._seconds = _parse_interval(every)
         self.saved()
 
     def due(self, step: int) -> bool:
@@ -48,12 +54,12 @@ class CheckpointSchedule:
         return time.monotonic() - self._saved_at > wait
 
     def saved(self) -> None:
-        """A checkpoint was saved just now."""
+        """Note that a checkpoint was saved just now."""
         self._saved_at = time.monotonic()
 
 
-def _parsed(every: int | str | None) -> tuple[int | None, float | None]:
-    """Steps and seconds; one of them, or neither."""
+def _parse_interval(every: int | str | None) -> tuple[int | None, float | None]:
+    """Return steps and seconds; at most one of them is not ``None``."""
     if every is None:
         return None, None
     text = str(every).strip()
@@ -67,18 +73,13 @@ def _parsed(every: int | str | None) -> tuple[int | None, float | None]:
     )
 
 
-# The file is written before the checkpoint that it belongs to. Cut in between, a run goes on from
-# the checkpoint before, or if that is damaged from the one before that.
-KEPT = 3
-
-
 class Stopwatch:
-    """Adds up the seconds of the steps that count; a run that is continued goes on with its own.
+    """Adds up the seconds spent learning and evaluating; a continued run adds to its own.
 
     Args:
         path: The run's ``timing.json``.
-        position: Steps done. If the file does not know them, as of a run that an earlier version
-            began, the whole will not be known and nothing is written.
+        position: Steps done. If the file does not cover them, as in a run that an earlier version
+            began, the totals are unknown and nothing is written.
         write: Replaces a file's content.
     """
 
@@ -92,36 +93,36 @@ class Stopwatch:
 
     @contextlib.contextmanager
     def learning(self) -> Iterator[None]:
-        """Surround a step."""
+        """Time a step."""
         began = time.perf_counter()
         yield
         self._learning += time.perf_counter() - began
 
     @contextlib.contextmanager
     def evaluating(self) -> Iterator[None]:
-        """Surround scoring."""
+        """Time an evaluation."""
         began = time.perf_counter()
         yield
         self._evaluating += time.perf_counter() - began
 
     def save(self, step: int) -> None:
-        """Write it down, before the checkpoint of ``step`` is saved."""
+        """Write the times; call it before the checkpoint of ``step`` is saved."""
         if not self._complete:
             return
         now = Timing(step, round(self._learning, 6), round(self._evaluating, 6))
-        self._saved = [now, *(timing for timing in self._saved if timing.steps)][:KEPT]
+        self._saved = [now, *(timing for timing in self._saved if timing.steps)][:KEPT_TIMINGS]
         self._write(self._path, timings_text(self._saved))
 
 
-class Journal:
-    """Writes records and checkpoints; if it cannot, says what is still good.
+class RunWriter:
+    """Writes records, files and checkpoints; its errors say which checkpoint is still good.
 
     Args:
-        target: Where.
-        about: What every checkpoint says of its run.
+        target: The run directory.
+        about: Facts about the run that every checkpoint holds.
         step: The step of the last checkpoint; 0 if there is none.
         records: How many records there are.
-        tell: Called with each record that was written.
+        on_record: Called with each record that was written.
     """
 
     def __init__(
@@ -130,31 +131,21 @@ class Journal:
         about: Mapping[str, Any],
         step: int,
         records: int,
-        tell: Callable[[Record], None] | None = None,
+        on_record: Callable[[Record], None] | None = None,
     ) -> None:
         self._target = target
         self._about = dict(about)
         self._saved = step
         self._records = records
-        self._tell = tell
-
-    @property
-    def directory(self) -> Path:
-        """Where all of it goes."""
-        return self._target.path
-
-    @property
-    def saved(self) -> int:
-        """The step of the last checkpoint; 0 if there is none."""
-        return self._saved
+        self._on_record = on_record
 
     def record(self, record: Record) -> None:
         """Append a record, durably."""
         with self._writing(self._target.records_path):
             append_record(self._target.records_path, record)
         self._records += 1
-        if self._tell is not None:
-            self._tell(record)
+        if self._on_record is not None:
+            self._on_record(record)
 
     def file(self, path: Path, content: bytes) -> None:
         """Write a whole file, or leave the old one."""
@@ -172,6 +163,21 @@ class Journal:
         self._saved = step
 
     @contextlib.contextmanager
+    def explain_divergence(self, config: RunConfig, cursor: Cursor) -> Iterator[None]:
+        """Add to ``Diverged`` when it happened, what is saved and which step size may help."""
+        try:
+            yield
+        except Diverged as error:
+            lr = config.method.fields.get("lr")
+            advice = ""
+            if isinstance(lr, float):
+                advice = f", such as --set method.lr={min(lr / 10, USUAL_LR):g}"
+            saved = f"the checkpoint of step {self._saved}" if self._saved else "no checkpoint yet"
+            step = f"after step {cursor.position} " if "step" not in str(error) else ""
+            message = f"{step}{error}{advice}; {self._target.path} holds {saved}"
+            raise Diverged(message) from error
+
+    @contextlib.contextmanager
     def _writing(self, path: Path) -> Iterator[None]:
         try:
             yield
@@ -187,7 +193,7 @@ class Journal:
 def resume_command(
     directory: Path, data_dir: str | Path | None = None, method: str | None = None
 ) -> str:
-    """What to type to continue a run; a class of the user's own has to be named again.
+    """Return the command that continues a run; a class of the user's own has to be named again.
 
     >>> resume_command(Path("runs/a/seed-0"), "my data", "own:Method")
     "deepccg resume runs/a/seed-0 --data-dir 'my data' --method own:Method"

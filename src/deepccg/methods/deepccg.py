@@ -115,6 +115,10 @@ class GaussianConfig(ContextConfig):
 class DeepCCGConfig(SelectionConfig, GaussianConfig):
     """Fields of DeepCCG: classifier, loss, and what is stored."""
 
+    first_fields = (
+        "lr", "replay", "train_mask", "replay_mask", "selector", "renewal", "posterior", "quota",
+    )  # fmt: skip
+
     selection_features: Literal["before", "after"] = Field(
         "before", description="select with embeddings from before or after the step"
     )

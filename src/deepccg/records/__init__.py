@@ -9,7 +9,6 @@ from deepccg.records.directory import (
     rewind_records,
 )
 from deepccg.records.files import (
-    dotted,
     is_temporary,
     parse_toml,
     read_json_object,
@@ -47,6 +46,7 @@ from deepccg.records.schema import (
     record_from_json,
     shift_points,
 )
+from deepccg.records.settings import flatten, merge, unflatten
 from deepccg.records.statistics import Interval, Line, fit_line, mean_interval, paired_difference
 from deepccg.records.timing import Timing, read_timings, timings_text
 from deepccg.records.validation import RecordError
@@ -81,15 +81,16 @@ __all__ = [
     "backward_transfer",
     "class_balanced_accuracy",
     "class_incremental_by_task",
-    "dotted",
     "estimate",
     "find_run_directories",
     "find_runs",
     "fit_line",
+    "flatten",
     "forgetting",
     "is_archive",
     "is_temporary",
     "mean_interval",
+    "merge",
     "paired_difference",
     "paper_cell",
     "paper_tables",
@@ -107,6 +108,7 @@ __all__ = [
     "shift_points",
     "summary",
     "timings_text",
+    "unflatten",
     "write_atomically",
     "write_directories",
 ]

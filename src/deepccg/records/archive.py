@@ -21,10 +21,11 @@ from typing import Any
 import tomli_w
 
 from deepccg.records.directory import RunDirectory
-from deepccg.records.files import dotted, write_atomically
+from deepccg.records.files import write_atomically
 from deepccg.records.metrics import summary
 from deepccg.records.run import PARTS, RecordedRun
 from deepccg.records.schema import Record, record_from_json, record_line
+from deepccg.records.settings import flatten
 from deepccg.records.validation import RecordError
 
 ENDINGS = (".jsonl", ".jsonl.gz", ".parquet")
@@ -226,7 +227,7 @@ def _row(run: ArchivedRun) -> Mapping[str, Any]:
     evaluations, timing = run.evaluations(), run.timing()
     return {
         "run": run.name,
-        **dict(dotted(run.config())),
+        **flatten(run.config()),
         **summary(evaluations),
         "steps": evaluations[-1].step if evaluations else None,
         "learning_seconds": timing.learning_seconds if timing else None,

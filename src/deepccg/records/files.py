@@ -4,7 +4,6 @@ import json
 import os
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
 from io import FileIO
 from pathlib import Path
 from typing import Any
@@ -104,16 +103,3 @@ def parse_toml(text: str) -> dict[str, Any]:
         return tomllib.loads(text)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
-
-
-def dotted(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
-    """The values of nested tables by their dotted names.
-
-    >>> dict(dotted({"seed": 0, "method": {"name": "er"}}))
-    {'seed': 0, 'method.name': 'er'}
-    """
-    for key, value in table.items():
-        if isinstance(value, Mapping):
-            yield from dotted(value, f"{above}{key}.")
-        else:
-            yield f"{above}{key}", value

@@ -24,7 +24,7 @@ from deepccg.experiment import (
     validated,
 )
 from deepccg.methods import METHODS
-from deepccg.records import RecordedRun, RecordError, RunDirectory, dotted, find_runs
+from deepccg.records import RecordedRun, RecordError, RunDirectory, find_runs, flatten
 from deepccg.report.comparisons import Comparison, Row, group_runs
 from deepccg.report.details import RowDetails
 from deepccg.report.export import export_report
@@ -157,8 +157,8 @@ def _preset_fields(
 
 
 def _compared(config: RunConfig) -> dict[str, Any]:
-    fields = dotted(config.model_dump(mode="json"))
-    return {key: value for key, value in fields if key.startswith(_COMPARED)}
+    fields = flatten(config.model_dump(mode="json"))
+    return {key: value for key, value in fields.items() if key.startswith(_COMPARED)}
 
 
 def _protocol(run: Run) -> str:

@@ -13,8 +13,8 @@ from deepccg.records import (
     Mode,
     Shift,
     aggregate,
-    dotted,
     estimate,
+    flatten,
     paper_cell,
     paper_value,
     precedence,
@@ -271,4 +271,4 @@ def _label(run: Run, further: Mapping[str, Any] | None = None) -> str:
 
 def _result_fields(run: Run) -> dict[str, Any]:
     """Return every field that decides a result, by its dotted name."""
-    return {key: value for key, value in dotted(run.config) if key not in _NOT_DECISIVE}
+    return {key: value for key, value in flatten(run.config).items() if key not in _NOT_DECISIVE}

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from deepccg.experiment import RunConfig, RunResult, protocol_line
-from deepccg.records import Evaluation, RunDirectory, dotted, read_json_object
+from deepccg.records import Evaluation, RunDirectory, flatten, read_json_object
 from deepccg.report.comparisons import Row
 from deepccg.report.names import differing_fields
 from deepccg.report.runs import Run
@@ -122,7 +122,7 @@ def _label(config: RunConfig) -> str:
 def _labels(configs: Sequence[RunConfig]) -> list[str]:
     """Return method and preset, and those fields in which the runs of a method differ."""
     names = list(map(_label, configs))
-    flat = [dict(dotted(config.model_dump(mode="json"))) for config in configs]
+    flat = [flatten(config.model_dump(mode="json")) for config in configs]
     return [
         ", ".join([name, *(f"{key.removeprefix('method.')} {own[key]}" for key in own)])
         for name, own in zip(names, differing_fields(names, flat), strict=True)

@@ -59,7 +59,7 @@ def safe_name(name: str) -> str:
 
 
 def read_entry(directory: Path) -> Entry | None:
-    """The entry, memory-mapped; None if it is not there, was damaged, or is of something else."""
+    """Return the entry, memory-mapped; None if it is missing, damaged, or something else."""
     try:
         meta = json.loads((directory / "meta.json").read_text(encoding="utf-8"))
         arrays = {key: _map_array(directory / f"{key}.npy", meta["arrays"][key]) for key in _ARRAYS}

@@ -1,4 +1,4 @@
-"""Labelled data: what a data set is made of, and how it is divided."""
+"""Labelled data in memory: data sets from arrays, their parts, and how these are divided."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -51,18 +51,18 @@ class Split:
         return len(self.y)
 
     def take(self, rows: IntArray) -> "Split":
-        """A copy of these rows, in this order."""
+        """Return a copy of these rows, in this order."""
         return Split(self.x[rows], self.y[rows])
 
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """A named data set. Each part is opened on first use and only then.
+    """A named data set whose parts are opened on first use.
 
-    So a run that is scored on held-out training data never opens the test part.
+    A run that is scored on held-out training data therefore never opens the test part.
 
     Args:
-        name: How it is called in tables.
+        name: Its name in tables.
         class_names: The name of each label.
         open_train: Opens the training part.
         open_test: Opens the test part.
@@ -87,7 +87,7 @@ class Dataset:
 
     @property
     def test(self) -> Split:
-        """The test part. How often it was asked for is in ``asked``."""
+        """The test part; ``asked`` counts how often it was opened."""
         self.asked["test"] += 1
         return self._test
 
@@ -109,7 +109,7 @@ class Dataset:
 
 
 def rows_by_class(y: IntArray) -> list[IntArray]:
-    """The rows of each class 0 to max(y), ascending; an absent class has none."""
+    """Return the rows of each class 0 to max(y), ascending; an absent class has none."""
     order = np.argsort(y, kind="stable")
     return np.split(order, np.cumsum(np.bincount(y))[:-1])
 
@@ -138,7 +138,7 @@ def hold_out(split: Split, fraction: float, seed: int) -> tuple[Split, Split]:
 
 
 def cap_per_class(split: Split, n: int, seed: int) -> Split:
-    """At most ``n`` examples of each class, drawn by ``seed``, in their old order."""
+    """Keep at most ``n`` examples of each class, drawn by ``seed``, in their old order."""
     if n < 1:
         raise InputError(f"at least 1 example per class must remain, not {n}")
     rows = rows_by_class(split.y)
@@ -148,7 +148,7 @@ def cap_per_class(split: Split, n: int, seed: int) -> Split:
 def make_test_set(
     split: Split, tasks: Sequence[Task], limit: int | None = None, seed: int = 0
 ) -> TestSet:
-    """The examples of the tasks' classes, to be scored under each task's mask.
+    """Return the examples of the tasks' classes, to be scored under each task's mask.
 
     Args:
         split: Held-out data.
@@ -177,7 +177,7 @@ def make_test_set(
 
 
 def _draw(rows: Sequence[IntArray], quotas: Sequence[int], seed: int) -> IntArray:
-    """Up to ``quotas[c]`` rows of each class c, ascending."""
+    """Draw up to ``quotas[c]`` rows of each class c; returned ascending."""
     drawn = []
     for c, (mine, quota) in enumerate(zip(rows, quotas, strict=True)):
         generator = np.random.default_rng(derive_seed(seed, "draw", str(c)))
@@ -193,7 +193,7 @@ def from_arrays(
     class_names: Sequence[str] | None = None,
     name: str = "arrays",
 ) -> Dataset:
-    """A data set from arrays.
+    """Make a data set from arrays.
 
     Args:
         x: Training examples: uint8 images, grey ``[N, H, W]`` or channels last ``[N, H, W, C]``
@@ -203,7 +203,7 @@ def from_arrays(
         y_test: Test labels, like ``y``.
         class_names: One name per class: integer labels are then indices into it, string labels
             must be among it. By default the names are the labels themselves, sorted.
-        name: How the data set is called in tables.
+        name: The name of the data set in tables.
 
     >>> x = np.zeros((4, 8, 8, 3), dtype=np.uint8)
     >>> data = from_arrays(x, ["cat", "dog", "cat", "dog"], x, ["dog", "dog", "cat", "cat"])
@@ -223,7 +223,7 @@ def from_arrays(
 
 
 def _examples(values: npt.ArrayLike) -> Array:
-    """Vectors ``[N, F]`` as float32, images as ``[N, C, H, W]``."""
+    """Return vectors ``[N, F]`` as float32, images as ``[N, C, H, W]``."""
     array = as_array(values, "examples")
     if array.ndim == 2 and array.dtype.kind in "biuf":
         with np.errstate(over="ignore"):  # a number too large for float32 is refused by Split

@@ -1,4 +1,4 @@
-"""Data sets by name."""
+"""Data sets by name: the catalogue, hub addresses and folders, and the digits of scikit-learn."""
 
 import difflib
 import os
@@ -17,37 +17,12 @@ from deepccg.streams.mini_imagenet import mini_imagenet_recipe
 from deepccg.streams.recipes import Facts, Recipe, folder_recipe, hub_recipe, parquet_recipe
 from deepccg.streams.tables import Columns
 
-TRAIN_PER_CLASS = 140  # of at least 174; the others are the test part
-N_TRAIN, N_TEST = 1400, 397
-
-
-def digits() -> Dataset:
-    """8 x 8 grey images of the ten digits: 1,400 to train on, 397 to test on."""
-    names = tuple(str(digit) for digit in range(10))
-    return Dataset("digits", names, lambda: _parts()[0], lambda: _parts()[1])
-
-
-@cache
-def _parts() -> tuple[Split, Split]:
-    from sklearn.datasets import load_digits
-
-    values, targets = load_digits(return_X_y=True)  # 0..16, float64 [N, 64]
-    x = np.rint(values * (255 / 16)).astype(np.uint8).reshape(-1, 1, 8, 8)
-    y = targets.astype(np.int64)
-    train, test = [], []
-    for c, rows in enumerate(rows_by_class(y)):
-        # A fixed seed: the split is part of the data set, not of a run.
-        order = np.random.default_rng(derive_seed(0, "digits-split", str(c))).permutation(rows)
-        train.append(order[:TRAIN_PER_CLASS])
-        test.append(order[TRAIN_PER_CLASS:])
-    everything = Split(x, y)
-    parts = [everything.take(np.sort(np.concatenate(rows))) for rows in (train, test)]
-    return parts[0], parts[1]
+DIGITS_PER_CLASS = 140  # to train on, of at least 174; the others are the test part
 
 
 @dataclass(frozen=True)
 class DatasetInfo:
-    """A data set that has a name here.
+    """A data set that can be loaded by its name.
 
     Args:
         name: What to call it.
@@ -56,8 +31,8 @@ class DatasetInfo:
         train: How many training images.
         test: How many test images.
         source: Where it comes from: a repository of the public hub, or a package.
-        note: Whom to cite, and what is known of the licence.
-        cached_at: Where its decoded images are on this machine; None if they are not.
+        note: What to cite, and what is known of the licence.
+        cached_at: Where its decoded images are on this machine; None if they are not cached.
     """
 
     name: str
@@ -74,28 +49,22 @@ class DatasetInfo:
 class _Layout:
     """How the hub stores a data set."""
 
-    repository: str
     columns: Columns
     folder: str  # of the parquet files within the repository
 
 
+_KRIZHEVSKY = (
+    "cite Krizhevsky 2009, Learning multiple layers of features from tiny images; no formal licence"
+)
 _CATALOGUE = {
     info.name: info
     for info in (
         DatasetInfo(
-            "digits", 10, (1, 8, 8), N_TRAIN, N_TEST, "scikit-learn (installed)",
+            "digits", 10, (1, 8, 8), 1400, 397, "scikit-learn (installed)",
             "Alpaydin & Kaynak 1998, UCI Machine Learning Repository, CC BY 4.0",
         ),
-        DatasetInfo(
-            "cifar10", 10, (3, 32, 32), 50_000, 10_000, "uoft-cs/cifar10",
-            "cite Krizhevsky 2009, Learning multiple layers of features from tiny images; "
-            "no formal licence",
-        ),
-        DatasetInfo(
-            "cifar100", 100, (3, 32, 32), 50_000, 10_000, "uoft-cs/cifar100",
-            "cite Krizhevsky 2009, Learning multiple layers of features from tiny images; "
-            "no formal licence",
-        ),
+        DatasetInfo("cifar10", 10, (3, 32, 32), 50_000, 10_000, "uoft-cs/cifar10", _KRIZHEVSKY),
+        DatasetInfo("cifar100", 100, (3, 32, 32), 50_000, 10_000, "uoft-cs/cifar100", _KRIZHEVSKY),
         DatasetInfo(
             "mini-imagenet", 100, (3, 84, 84), 50_000, 10_000,
             "timm/mini-imagenet",
@@ -106,20 +75,20 @@ _CATALOGUE = {
 }  # fmt: skip
 
 _LAYOUTS = {
-    "cifar10": _Layout("uoft-cs/cifar10", Columns("img", "label"), "plain_text"),
-    "cifar100": _Layout("uoft-cs/cifar100", Columns("img", "fine_label"), "cifar100"),
+    "cifar10": _Layout(Columns("img", "label"), "plain_text"),
+    "cifar100": _Layout(Columns("img", "fine_label"), "cifar100"),
     # 65,000 ImageNet images of 100 classes at their own sizes, class names in the schema.
-    "mini-imagenet": _Layout("timm/mini-imagenet", Columns("image", "label"), "data"),
+    "mini-imagenet": _Layout(Columns("image", "label"), "data"),
 }
 
 
-# No dot in front: neither way up in a directory. Always an owner: a single word would name one of
-# the loaders of the ``datasets`` library.
+# No leading dot, so that no name leads up in a directory. Always an owner: a single word would
+# name one of the loaders of the ``datasets`` library.
 _ADDRESS = re.compile(r"(?P<repository>\w[\w.-]*/\w[\w.-]*)(:(?P<config>\w[\w.+-]*))?")
 
 
 def available(cache_dir: str | Path | None = None) -> list[DatasetInfo]:
-    """The data sets that have a name, and where they are cached."""
+    """List the data sets that have a name, and where they are cached."""
     cache = Path(cache_dir) if cache_dir else default_cache_dir()
     found = {name: cache / safe_name(name) for name in _CATALOGUE}
     return [
@@ -134,7 +103,7 @@ def load_dataset(
     cache_dir: str | Path | None = None,
     image_size: int | None = None,
 ) -> Dataset:
-    """A data set, decoded once and memory-mapped from then on.
+    """Load a data set: decoded once, memory-mapped from then on.
 
     Args:
         name: ``digits``, ``cifar10``, ``cifar100``, ``mini-imagenet``; ``hf:owner/name`` or
@@ -179,9 +148,9 @@ def _named_recipe(name: str, data_dir: Path | None, size: tuple[int, int] | None
     facts = Facts(layout.columns, size or info.image_shape[1:], info.classes)
     folders = (name, layout.folder, f"{name}/{layout.folder}")
     if name == "mini-imagenet":
-        return mini_imagenet_recipe(layout.repository, data_dir, folders, facts)
+        return mini_imagenet_recipe(info.source, data_dir, folders, facts)
     if data_dir is None:
-        return hub_recipe(name, layout.repository, None, facts)
+        return hub_recipe(name, info.source, None, facts)
     return parquet_recipe(name, data_dir, folders, facts)
 
 
@@ -209,3 +178,27 @@ def _unknown(name: str) -> InputError:
         f"unknown data set '{name}'{hint}: choose {', '.join(_CATALOGUE)}, hf:owner/name, "
         f"or a folder of class folders"
     )
+
+
+def digits() -> Dataset:
+    """Return 8 x 8 grey images of the ten digits: 1,400 to train on, 397 to test on."""
+    names = tuple(str(digit) for digit in range(10))
+    return Dataset("digits", names, lambda: _split_digits()[0], lambda: _split_digits()[1])
+
+
+@cache
+def _split_digits() -> tuple[Split, Split]:
+    from sklearn.datasets import load_digits
+
+    values, targets = load_digits(return_X_y=True)  # 0..16, float64 [N, 64]
+    x = np.rint(values * (255 / 16)).astype(np.uint8).reshape(-1, 1, 8, 8)
+    y = targets.astype(np.int64)
+    train, test = [], []
+    for c, rows in enumerate(rows_by_class(y)):
+        # A fixed seed: the split is part of the data set, not of a run.
+        order = np.random.default_rng(derive_seed(0, "digits-split", str(c))).permutation(rows)
+        train.append(order[:DIGITS_PER_CLASS])
+        test.append(order[DIGITS_PER_CLASS:])
+    everything = Split(x, y)
+    parts = [everything.take(np.sort(np.concatenate(rows))) for rows in (train, test)]
+    return parts[0], parts[1]

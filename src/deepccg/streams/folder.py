@@ -18,13 +18,13 @@ _TEST_SHARE = 0.2
 
 
 def image_files(folder: Path) -> list[Path]:
-    """All image files below ``folder``, hidden ones left out, in a fixed order."""
+    """Return all image files below ``folder`` in a fixed order, without hidden ones."""
     files = (file for file in folder.rglob("*") if file.suffix.lower() in IMAGE_SUFFIXES)
     return sorted(f for f in files if f.is_file() and not _hidden(f.relative_to(folder)))
 
 
 def is_folder(path: Path) -> bool:
-    """Whether there is such a folder; a name that no folder can have is none."""
+    """Whether the folder exists; False also for a name that no folder can have."""
     try:
         return path.is_dir()
     except OSError:
@@ -38,7 +38,7 @@ def is_divided(folder: Path) -> bool:
 
 
 def part_files(folder: Path, part: str) -> dict[str, list[Path]]:
-    """The files of each class, for the part ``train`` or ``test`` of a folder.
+    """Return the files of each class, for the part ``train`` or ``test`` of a folder.
 
     A folder without its own ``train`` is divided here: of each class, the fifth of its images
     whose names hash lowest is the test part. So the division needs no seed, is the same on every
@@ -55,7 +55,7 @@ def part_files(folder: Path, part: str) -> dict[str, list[Path]]:
 
 
 def class_files(folder: Path) -> dict[str, list[Path]]:
-    """The image files of each class folder, classes and files in order of name."""
+    """Return the image files of each class folder, classes and files in order of name."""
     children = sorted(child for child in folder.iterdir() if child.is_dir())
     folders = [child for child in children if not child.name.startswith(".")]
     if not folders:
@@ -68,7 +68,7 @@ def class_files(folder: Path) -> dict[str, list[Path]]:
 
 
 def folder_source(classes: dict[str, list[Path]]) -> ImageSource:
-    """The images of these classes."""
+    """Return the images of these classes."""
     files = [file for members in classes.values() for file in members]
     y = np.repeat(np.arange(len(classes)), [len(members) for members in classes.values()])
 

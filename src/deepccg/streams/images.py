@@ -55,7 +55,7 @@ class ImageSource:
 
 
 def concatenate(sources: Sequence[ImageSource]) -> ImageSource:
-    """One source after the other, classes matched by name and sorted."""
+    """Join sources, one after the other; classes are matched by name and sorted."""
     names = tuple(sorted({name for source in sources for name in source.names}))
     starts = np.cumsum([0] + [len(source) for source in sources])
 
@@ -69,7 +69,7 @@ def concatenate(sources: Sequence[ImageSource]) -> ImageSource:
 
 
 def common_size(source: ImageSource) -> tuple[int, int]:
-    """The height and width that all images share, or ``MIXED_SIZE``. Reads headers only."""
+    """Return the height and width that all images share, or ``MIXED_SIZE``; reads headers only."""
     sizes = set()
     for where, encoded in source:
         with _opened(where, encoded) as image:
@@ -80,7 +80,7 @@ def common_size(source: ImageSource) -> tuple[int, int]:
 
 
 def decode(where: str, encoded: bytes, shape: tuple[int, int, int]) -> Pixels:
-    """The pixels of one image, ``[C, H, W]``: grey for one channel, else RGB; resized to fit."""
+    """Decode one image as ``[C, H, W]``: grey for one channel, else RGB; resized to fit."""
     from PIL import Image
 
     channels, height, width = shape
@@ -96,7 +96,7 @@ def decode(where: str, encoded: bytes, shape: tuple[int, int, int]) -> Pixels:
 
 
 def read_images(files: Sequence[Path], shape: tuple[int, int, int]) -> Pixels:
-    """Image files as ``[N, C, H, W]``, as a data set of examples of ``shape`` would hold them."""
+    """Read image files as ``[N, C, H, W]``, as a data set of examples of ``shape`` holds them."""
     if shape[0] not in (1, 3):
         raise InputError(f"image files become grey (1 channel) or RGB (3), not {shape[0]} channels")
     pixels = np.empty((len(files), *shape), dtype=np.uint8)
@@ -106,7 +106,7 @@ def read_images(files: Sequence[Path], shape: tuple[int, int, int]) -> Pixels:
 
 
 def read_file(file: Path) -> bytes:
-    """The bytes of an image file, or an ``InputError`` that names it."""
+    """Return the bytes of an image file; an ``InputError`` names the file."""
     try:
         about = file.stat()
         if not stat.S_ISREG(about.st_mode):  # a device may have no end
@@ -129,7 +129,7 @@ def _opened(where: str, encoded: bytes) -> Any:
     from PIL import Image
 
     try:
-        with warnings.catch_warnings(action="ignore"):  # what is wrong is told as an error
+        with warnings.catch_warnings(action="ignore"):  # errors say what is wrong
             image = Image.open(io.BytesIO(encoded), formats=FORMATS)
     except (*_UNREADABLE, Image.DecompressionBombError) as error:
         raise _unreadable(where, error) from error

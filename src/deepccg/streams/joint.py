@@ -11,16 +11,16 @@ MOST_READS = 10**8  # their order is drawn beforehand and kept
 class JointStream(Stream):
     """A stream's examples, pooled and shuffled, read ``passes`` times: offline, not online.
 
-    What is asked of a learner stays the same: ``tasks`` and ``classes`` are those of ``stream``.
+    A learner is tested on the same tasks: ``tasks`` and ``classes`` are those of ``stream``.
     Every batch counts as one of the last task, since by then all tasks have been met.
 
     Args:
-        stream: The online stream whose tasks are asked about.
+        stream: The online stream whose tasks are tested.
         pool: Where the examples come from; ``None``: from ``stream``, and each keeps its own task
             (``Batch.tasks``). Examples of another pool have no task.
         passes: How often each example is read.
         batch_size: Examples per batch.
-        seed: Decides the order, anew for each pass.
+        seed: Decides the order, another one for each pass.
     """
 
     def __init__(
@@ -50,13 +50,13 @@ class JointStream(Stream):
         arrays = (source._x, source._y, source._rows[order], offsets)
         super().__init__(*arrays, [everything] * len(starts))
         self.passes = passes
-        self._asked = stream.tasks
+        self._tested = stream.tasks
         self._owner: IntArray | None = None if pool is not None else _owners(stream)[order]
 
     @property
     def tasks(self) -> tuple[Task, ...]:
-        """The tasks that are asked about."""
-        return self._asked
+        """The tasks that are tested."""
+        return self._tested
 
     def __getitem__(self, step: int) -> Batch:
         batch = super().__getitem__(step)
@@ -64,12 +64,12 @@ class JointStream(Stream):
             return Batch(batch.x, batch.y)
         position = self._position(step)
         owners = self._owner[self._offsets[position] : self._offsets[position + 1]]
-        return Batch(batch.x, batch.y, tasks=tuple(self._asked[owner] for owner in owners))
+        return Batch(batch.x, batch.y, tasks=tuple(self._tested[owner] for owner in owners))
 
     def task_of(self, step: int) -> Task:
         """The last task: all have been met."""
         self._position(step)
-        return self._asked[-1]
+        return self._tested[-1]
 
 
 def _owners(stream: Stream) -> IntArray:

@@ -1,4 +1,4 @@
-"""Labels: whatever names the classes, as 0 to K - 1."""
+"""Labels of any kind as integers 0 to K - 1."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ from deepccg.streams.stream import IntArray
 def encode_labels(
     values: npt.ArrayLike, names: Sequence[str] | None = None
 ) -> tuple[IntArray, tuple[str, ...]]:
-    """Labels as indices into class names.
+    """Encode labels as indices into class names.
 
     Args:
         values: ``[N]`` integers or strings.
@@ -46,7 +46,7 @@ def encode_labels(
 
 
 def as_array(values: npt.ArrayLike, what: str) -> npt.NDArray[np.generic]:
-    """``np.asarray``, or an ``InputError`` where the values make no array."""
+    """Return ``np.asarray(values)``; an ``InputError`` if they make no array."""
     try:
         return np.asarray(values)
     except (TypeError, ValueError, OverflowError) as error:
@@ -54,7 +54,7 @@ def as_array(values: npt.ArrayLike, what: str) -> npt.NDArray[np.generic]:
 
 
 def align_labels(y: IntArray, names: Sequence[str], reference: Sequence[str]) -> IntArray:
-    """Labels under ``names``, renumbered to ``reference`` by class name."""
+    """Renumber labels from the order of ``names`` to that of ``reference``."""
     if tuple(names) == tuple(reference):
         return y
     position = {name: i for i, name in enumerate(reference)}

@@ -8,7 +8,7 @@ may be in any order; the content of an image file stays the same. (An image that
 counts once, so no test image is also a training image.) The chosen rows are kept in the cache.
 
 The hub's copy has 100 ImageNet classes; its card says that they are not exactly those of Vinyals
-et al. (2016). Whoever has the original gives it as a folder of class folders.
+et al. (2016). The original can be given as a folder of class folders.
 """
 
 import hashlib
@@ -20,16 +20,10 @@ import numpy as np
 from deepccg.core import InputError
 from deepccg.streams.folder import class_files, folder_source, is_divided
 from deepccg.streams.images import ImageSource, concatenate
+from deepccg.streams.parquet import hub_tables, parquet_folder, parquet_part, parquet_table
 from deepccg.streams.recipes import Facts, Identity, Recipe, file_identity
 from deepccg.streams.stream import IntArray
-from deepccg.streams.tables import (
-    Columns,
-    hub_tables,
-    parquet_folder,
-    parquet_part,
-    parquet_table,
-    table_source,
-)
+from deepccg.streams.tables import Columns, labelled_images
 
 NAME = "mini-imagenet"
 TRAIN_PER_CLASS = 500
@@ -47,7 +41,7 @@ def mini_imagenet_recipe(
     train_per_class: int = TRAIN_PER_CLASS,
     test_per_class: int = TEST_PER_CLASS,
 ) -> Recipe:
-    """MiniImageNet, from the hub, from local parquet files or from a folder of class folders."""
+    """Return the recipe of MiniImageNet: from the hub, parquet files or class folders."""
     if data_dir is None:
         where: Identity = ["hub", repository]
         sources = _hub_parts(repository, facts.columns)
@@ -66,7 +60,7 @@ def mini_imagenet_recipe(
 
 
 def _hub_parts(repository: str, columns: Columns) -> Callable[[], list[ImageSource]]:
-    return lambda: [table_source(t, columns) for t in hub_tables(repository, None, _PARTS)]
+    return lambda: [labelled_images(t, columns) for t in hub_tables(repository, None, _PARTS)]
 
 
 def _local_parts(
@@ -77,7 +71,7 @@ def _local_parts(
     if place is not None:
         tables = [found for names in _PARTS if (found := parquet_part(place, names))]
         files = [file for table in tables for file in table]
-        return files, lambda: [table_source(parquet_table(table), columns) for table in tables]
+        return files, lambda: [labelled_images(parquet_table(table), columns) for table in tables]
     classes = _class_folders(data_dir, folders)
     files = [file for one in classes for members in one.values() for file in members]
     return files, lambda: [folder_source(one) for one in classes]
@@ -95,7 +89,7 @@ def _class_folders(data_dir: Path, folders: Sequence[str]) -> list[dict[str, lis
     except InputError as error:
         if root == own:
             raise
-        # Whatever lies there need not be meant for it.
+        # The directory may hold something else altogether.
         places = ", ".join(str(data_dir / folder) for folder in (*folders, ""))
         raise InputError(
             f"there is no {NAME} in {data_dir}; looked for train*.parquet in {places}, and for "
@@ -110,7 +104,7 @@ def choose_part(
     train_per_class: int = TRAIN_PER_CLASS,
     test_per_class: int = TEST_PER_CLASS,
 ) -> ImageSource:
-    """The ``train`` or ``test`` images of all images."""
+    """Return the ``train`` or the ``test`` images of all images."""
     by_class: list[dict[bytes, int]] = [{} for _ in source.names]
     for position, (_, encoded) in enumerate(source):
         digest = hashlib.blake2b(encoded, digest_size=16).digest()

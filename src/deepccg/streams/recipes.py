@@ -14,14 +14,8 @@ from deepccg.streams.data import Dataset, Split
 from deepccg.streams.folder import folder_source, part_files
 from deepccg.streams.images import ImageSource, common_size
 from deepccg.streams.labels import align_labels
-from deepccg.streams.tables import (
-    Columns,
-    hub_tables,
-    parquet_folder,
-    parquet_part,
-    parquet_table,
-    table_source,
-)
+from deepccg.streams.parquet import hub_tables, parquet_folder, parquet_part, parquet_table
+from deepccg.streams.tables import Columns, labelled_images
 
 _FORMAT = 1  # of the cache: raise it when the same source would be decoded differently
 _PARTS = {"train": ("train",), "test": ("test", "validation", "valid", "val")}
@@ -31,7 +25,7 @@ Identity = list[object]
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of a data set of images beforehand; None where it is to be found out.
+    """What is known of a data set of images beforehand; None for what its files decide.
 
     Args:
         columns: The columns of its tables.
@@ -44,7 +38,7 @@ class Facts:
     n_classes: int | None = None
 
     def check_classes(self, name: str, found: int) -> None:
-        """Refuse a source with another number of classes."""
+        """Raise ``InputError`` for a source with another number of classes."""
         if self.n_classes not in (None, found):
             raise InputError(f"{name} has {self.n_classes} classes, but {found} were found")
 
@@ -67,7 +61,7 @@ class Recipe:
     facts: Facts
 
     def dataset(self, cache_dir: Path) -> Dataset:
-        """The data set; its training part gets decoded now if need be, its test part on use."""
+        """Return the data set; training images are decoded now if need be, test images on use."""
         train = self._entry("train", cache_dir, self.facts.image_size)
 
         def open_test() -> Split:
@@ -97,17 +91,17 @@ class Recipe:
 
 
 def hub_recipe(name: str, repository: str, config: str | None, facts: Facts) -> Recipe:
-    """A data set of the public hub."""
+    """Return the recipe of a data set of the public hub."""
 
     def images(part: str) -> ImageSource:
         (table,) = hub_tables(repository, config, [_PARTS[part]])
-        return table_source(table, facts.columns)
+        return labelled_images(table, facts.columns)
 
     return Recipe(name, lambda _: ["hub", repository, config], images, facts)
 
 
 def parquet_recipe(name: str, data_dir: Path, folders: Sequence[str], facts: Facts) -> Recipe:
-    """The same from local parquet files; ``folders``: where in ``data_dir`` they may be."""
+    """Return the recipe of local parquet files, in one of ``folders`` within ``data_dir``."""
     place = parquet_folder(data_dir, folders)
     if place is None:
         places = ", ".join(str(data_dir / folder) for folder in (*folders, ""))
@@ -120,13 +114,13 @@ def parquet_recipe(name: str, data_dir: Path, folders: Sequence[str], facts: Fac
         return found
 
     def images(part: str) -> ImageSource:
-        return table_source(parquet_table(files(part)), facts.columns)
+        return labelled_images(parquet_table(files(part)), facts.columns)
 
     return Recipe(name, lambda part: file_identity(files(part)), images, facts)
 
 
 def folder_recipe(folder: Path, facts: Facts) -> Recipe:
-    """A folder of class folders."""
+    """Return the recipe of a folder of class folders."""
 
     def identity(part: str) -> Identity:
         classes = part_files(folder, part)
@@ -139,7 +133,7 @@ def folder_recipe(folder: Path, facts: Facts) -> Recipe:
 
 
 def file_identity(files: Iterable[Path]) -> Identity:
-    """What tells that files have changed: path, size and time. Hashed only, never stored."""
+    """Return what changes with the files: path, size and time. Hashed only, never stored."""
     about: Identity = []
     for file in files:
         stat = file.stat()

@@ -13,7 +13,7 @@ from pydantic import Field, field_validator
 
 from deepccg.core import Config, InputError
 from deepccg.experiment import parse_seeds, resolve, validated
-from deepccg.records import dotted, read_toml
+from deepccg.records import flatten, read_toml
 from deepccg.sweep.job import Job
 
 MAX_RUNS = 100_000
@@ -82,7 +82,7 @@ class Grid(Config):
     @field_validator("fields", "settings")
     @classmethod
     def _flatten(cls, value: dict[str, Any]) -> dict[str, Any]:
-        flat = dict(dotted(value))
+        flat = flatten(value)
         for field in flat:
             if field in _AXIS_OF:
                 raise ValueError(f"{field} has its own axis: write {_AXIS_OF[field]} = [...]")

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from deepccg.core import DeepCCGError, InputError, StepInfo
-from deepccg.experiment import Interrupted, RunConfig, ask_to_stop, folder_of, run, validated
+from deepccg.experiment import Interrupted, RunConfig, folder_of, request_stop, run, validated
 from deepccg.records import RecordError
 from deepccg.streams import load_dataset
 
@@ -146,7 +146,7 @@ def execute(spec: JobSpec, on_progress: OnProgress, should_stop: ShouldStop) -> 
         nonlocal steps_done
         steps_done += 1
         if should_stop():
-            ask_to_stop()
+            request_stop()
         on_progress(step, steps)
 
     try:

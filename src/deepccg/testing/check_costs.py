@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from deepccg.core import Task
-from deepccg.experiment.audit.measure import tensors_within
+from deepccg.experiment.audit.measure import reachable_tensors
 from deepccg.networks import NetworkConfig, build_network
 from deepccg.testing.assertions import require, require_proper, require_same
 from deepccg.testing.toy import (
@@ -83,7 +83,7 @@ def instances_share_nothing(subject: Subject) -> None:
         busy.learn(batch)
     require_same(before, idle.state_dict(), "after another learner learned")
     storages = [
-        {t.untyped_storage().data_ptr() for t in tensors_within(learner) if t.numel()}
+        {t.untyped_storage().data_ptr() for t in reachable_tensors(learner) if t.numel()}
         for learner in (idle, busy)
     ]
     require(not storages[0] & storages[1], "two learners hold the same tensor")

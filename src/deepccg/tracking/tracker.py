@@ -18,7 +18,7 @@ from deepccg.records import (
     RecordError,
     RunDirectory,
     Training,
-    dotted,
+    flatten,
     summary,
     write_atomically,
 )
@@ -203,7 +203,7 @@ def parameters(config: Mapping[str, Any]) -> dict[str, Any]:
     >>> parameters({"seed": 0, "memory": None, "method": {"name": "er", "lr": 0.1}})
     {'seed': 0, 'method.name': 'er', 'method.lr': 0.1}
     """
-    return {name: value for name, value in dotted(config) if value is not None}
+    return {name: value for name, value in flatten(config).items() if value is not None}
 
 
 def _open_backend(name: str, info: RunInfo) -> TrackerBackend:

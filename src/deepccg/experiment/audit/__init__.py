@@ -1,1 +1,1 @@
-"""The auditor of a run: whether the protocol was kept, and what was held of the past."""
+"""The audit of a run: whether it kept the protocol, and how much of the past it stored."""

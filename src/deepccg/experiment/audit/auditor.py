@@ -1,60 +1,62 @@
-"""The auditor: counts and judges what a run does, whatever its learner says of itself."""
+"""The auditor: checks that a run keeps the protocol, whatever its learner declares."""
 
 import contextlib
+import json
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
 from typing import Any, NoReturn
 
 import numpy as np
 from torch import nn
 
 from deepccg.core import Learner, ProtocolViolation, State, StateMismatch
-from deepccg.evaluation import Witness
+from deepccg.evaluation import PredictionCallback
 from deepccg.experiment.audit.measure import (
     ExampleIndex,
     PassCounter,
-    Scale,
+    StorageLimits,
     all_tensors,
     fingerprint,
     held_by,
     unnamed_in_reach,
 )
-from deepccg.experiment.audit.verdict import Answers, Findings, Reads, as_bytes, report
-from deepccg.experiment.build import Material
+from deepccg.experiment.audit.verdict import Findings, PredictionSample, report
+from deepccg.experiment.build import RunData
 from deepccg.experiment.config import RunConfig
 
 
 class Auditor:
-    """Watches one run: tell it of every batch, and let it surround every evaluation.
+    """Audits one run: call ``on_batch`` for every batch, and evaluate inside ``evaluating``.
 
     A broken rule raises ``ProtocolViolation``, after ``audit.json`` has been written.
 
     Args:
         config: What is run; it declares passes, budget and validation.
-        material: The stream, the test set, and the data set both come from.
+        data: The stream, the test set, and the data set that both come from.
     """
 
-    def __init__(self, config: RunConfig, material: Material) -> None:
-        self._config, self._material = config, material
-        self._stream = material.stream
+    def __init__(self, config: RunConfig, data: RunData) -> None:
+        self._config, self._data = config, data
+        self._stream = data.stream
         self._offline = config.stream.joint is not None
         self._passes = config.stream.epochs if self._offline else 1
         self._budget = config.budget(len(self._stream.classes))
         self._reads = np.zeros(self._stream.source_size, dtype=np.int64)
         self._counter = PassCounter()
         self._found = Findings()
-        self._complete = True  # whether the run was watched from its first step
+        self._complete = True  # whether the run was audited from its first step
         self._write: Callable[[bytes], None] = lambda _: None
-        self._train = ExampleIndex(material.shape)
+        self._train = ExampleIndex(data.shape)
         self._uncounted: list[int] = []  # steps whose reads were not counted yet
         self._unknown: list[int] = []  # steps whose examples the index does not know yet
         self._test: ExampleIndex | None = None
 
     def attach(self, network: nn.Module) -> None:
-        """See the network before the learner gets it."""
+        """Count the passes of the network and measure it, before the learner gets it."""
         dim = int(getattr(network, "dim", 0))
         self._counter.attach(network, dim)
         tensors = [*network.parameters(), *network.buffers()]
-        self._scale = Scale(
+        self._limits = StorageLimits(
             budget=self._budget,
             network=sum(tensor.numel() * tensor.element_size() for tensor in tensors),
             classes=len(self._stream.classes),
@@ -65,7 +67,7 @@ class Auditor:
     def begin(
         self, position: int, saved: Mapping[str, Any] | None, write: Callable[[bytes], None]
     ) -> None:
-        """Go on behind step ``position`` with what a checkpoint kept; ``write`` audit.json."""
+        """Continue after step ``position`` with a checkpoint's audit; ``write`` audit.json."""
         self._write = write
         self._complete = position == 0 or saved is not None
         self._uncounted, self._unknown = list(range(position)), list(range(position))
@@ -78,60 +80,59 @@ class Auditor:
             raise StateMismatch(f"the checkpoint's audit is not one: {error!r}") from None
 
     def state(self) -> dict[str, Any] | None:
-        """What a checkpoint has to keep; ``None`` for a run that was not watched from its start."""
+        """Return what a checkpoint has to keep; ``None`` if not audited from the start."""
         self._found.passes = self._counter.counts
-        return self._found.to_json() if self._complete else None
+        return asdict(self._found) if self._complete else None
 
-    def handed_out(self, step: int) -> None:
-        """The batch of ``step`` was read; it is counted and judged at the next evaluation."""
+    def on_batch(self, step: int) -> None:
+        """Note that the batch of ``step`` was read; it is judged at the next evaluation."""
         self._uncounted.append(step - 1)
         self._unknown.append(step - 1)
 
     @contextlib.contextmanager
-    def evaluating(self, learner: Learner) -> Iterator[Witness]:
-        """Surround an evaluation; its ``witness`` hears the answers."""
+    def evaluating(self, learner: Learner) -> Iterator[PredictionCallback]:
+        """Audit an evaluation, which passes its predictions to the callback that this yields."""
         before = fingerprint(learner.state_dict())
-        answers = Answers(len(self._material.test.y), self._config.seed, self._found.evaluations)
+        images = len(self._data.test.y)
+        sample = PredictionSample(images, self._config.seed, self._found.evaluations)
         self._counter.phase = "evaluation"
-        yield answers.hear
+        yield sample.record
         self._counter.phase = "audit"
         self._found.evaluations += 1
         self._judge_reads()
-        self._judge_answers(learner, answers)
+        self._judge_predictions(learner, sample)
         state = learner.state_dict()
         if fingerprint(state) != before:
             self._fail("evaluation", "the learner's state changed while it was being tested")
-        self._judge_holdings(learner, state)
+        self._judge_memory(learner, state)
         self._judge_test_part()
         self._counter.phase = "learning"
 
     @contextlib.contextmanager
-    def asking(self, *, counted: bool = True) -> Iterator[None]:
-        """Surround a look at the learner between two evaluations; its passes are theirs."""
+    def observing(self, *, counted: bool = True) -> Iterator[None]:
+        """Count the passes inside the block as those of an evaluation, or not at all."""
         self._counter.phase = "evaluation" if counted else "audit"
         yield
         self._counter.phase = "learning"
 
     def audit(self) -> dict[str, Any] | None:
-        """The content of ``audit.json`` as things stand; ``None`` if not watched from the start."""
+        """Return the content of ``audit.json`` so far; ``None`` if not audited from the start."""
         if not self._complete:
             return None
         self._found.passes = self._counter.counts
         self._count_reads()
-        reads = Reads(
-            passes=self._passes,
-            examples=int((self._reads > 0).sum()),
-            total=int(self._reads.sum()),
-            most=int(self._reads.max(initial=0)),
-        )
+        reads = {
+            "passes": self._passes,
+            "examples": int((self._reads > 0).sum()),
+            "total": int(self._reads.sum()),
+            "most": int(self._reads.max(initial=0)),
+        }
         return report(self._found, reads, self._budget, self._offline)
 
     def close(self) -> None:
-        """Write ``audit.json``: every rule was kept. Nothing is counted any more."""
+        """Write ``audit.json``: every rule was kept. Nothing is counted afterwards."""
         self._counter.phase = "audit"
-        audit = self.audit()
-        if audit is not None:
-            self._write(as_bytes(audit))
+        self._write_audit()
 
     def _count_reads(self) -> None:
         for step in self._uncounted:
@@ -144,27 +145,27 @@ class Auditor:
         if most > self._passes:
             self._fail("reads", f"an example was read {most} times, {self._passes} declared")
 
-    def _judge_answers(self, learner: Learner, answers: Answers) -> None:
-        """Class-incremental answers may not depend on tasks or images in the same question."""
-        if not answers.images:
+    def _judge_predictions(self, learner: Learner, sample: PredictionSample) -> None:
+        """Class-incremental predictions may depend neither on tasks nor on the other images."""
+        if not sample.images:
             return
         self._found.class_incremental = True
-        differing = answers.differing(learner)
-        self._found.asked_again += len(answers.images)
+        differing = sample.differing(learner)
+        self._found.asked_again += len(sample.images)
         if differing:
             self._fail(
                 "task identifiers",
-                f"{differing} of {len(answers.images)} test images got another class when asked "
+                f"{differing} of {len(sample.images)} test images got another class when asked "
                 f"again shuffled and without tasks: class-incremental predictions depend on the "
-                f"tasks or the images asked about with them",
+                f"tasks or the other images of the batch",
             )
 
-    def _judge_holdings(self, learner: Learner, state: State) -> None:
+    def _judge_memory(self, learner: Learner, state: State) -> None:
         for step in self._unknown:
             self._train.add(self._stream[step].x)
         self._unknown.clear()
         claims, reach = learner.memory_usage(), all_tensors(learner)
-        held = held_by(state, claims, self._train, self._scale)
+        held = held_by(state, claims, self._train, self._limits)
         self._found.held = held
         self._found.most_examples = max(self._found.most_examples, held.examples)
         within = self._train.found_in(reach)
@@ -174,33 +175,35 @@ class Auditor:
         tested = self._test_examples().found_in(reach) - within
         if tested:
             self._fail("test data", f"the learner holds {len(tested)} test examples")
-        unnamed = max(held.unnamed_bytes, unnamed_in_reach(reach, claims, self._scale))
-        if unnamed > self._scale.small_change:
+        unnamed = max(held.unnamed_bytes, unnamed_in_reach(reach, claims, self._limits))
+        if unnamed > self._limits.allowance:
             self._fail(
                 "bytes",
-                f"the learner holds {unnamed:,} bytes besides network and head that its "
-                f"holdings() do not name; {self._scale.small_change:,} need no name",
+                f"the learner holds {unnamed:,} bytes in addition to network and head that its "
+                f"memory_usage() does not name; {self._limits.allowance:,} need no name",
             )
 
     def _test_examples(self) -> ExampleIndex:
         if self._test is None:
-            self._test = ExampleIndex(self._material.shape)
-            for scored in (self._material.test, self._material.shift):
+            self._test = ExampleIndex(self._data.shape)
+            for scored in (self._data.test, self._data.shift_images):
                 if scored is not None:
                     self._test.add(scored.x)
         return self._test
 
     def _judge_test_part(self) -> None:
-        asked = self._material.test_asked
-        self._found.test_opened |= asked > 0
+        opened = self._data.test_openings
+        self._found.test_opened |= opened > 0
         validation = self._config.evaluation.validation is not None
-        if asked > (0 if validation else 1):  # the one time is for scoring
+        if opened > (0 if validation else 1):  # the one time is for scoring
             what = "in a run scored on held-out training data" if validation else "while training"
             self._fail("test part", f"the test part of the data set was opened {what}")
 
     def _fail(self, rule: str, message: str) -> NoReturn:
         self._found.violations.append({"rule": rule, "message": message})
-        audit = self.audit()
-        if audit is not None:
-            self._write(as_bytes(audit))
+        self._write_audit()
         raise ProtocolViolation(f"protocol violation ({rule}): {message}")
+
+    def _write_audit(self) -> None:
+        if (audit := self.audit()) is not None:
+            self._write(json.dumps(audit, indent=2, allow_nan=False).encode() + b"\n")

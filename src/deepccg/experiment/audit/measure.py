@@ -1,4 +1,4 @@
-"""Counting what goes through a network, forwards and backwards."""
+"""What an audit measures: tensors in reach, stored examples and bytes, passes of the network."""
 
 import hashlib
 import json
@@ -16,14 +16,21 @@ from torch._C import _functorch  # no public way to see how many examples vmap c
 
 from deepccg.core import Learner, MemoryUsage, State
 
+Phase = Literal["learning", "evaluation", "audit"]
+KINDS = ("forward_calls", "forward_images", "backward_calls", "backward_images")
+
 _LEAVES = (int, float, complex, str, type(None), type, FunctionType, ModuleType)
 _SEQUENCES = (list, tuple, set, frozenset, deque)
+_GENERATOR = torch.Generator().get_state().shape  # of a saved generator's bytes
+_GENERATORS = 4  # so many generators need not be declared
+_ALLOWANCE = 8192  # bytes for counters, the method's fields, derived scalars
+_VECTORS_PER_CLASS = 2  # of the embedding's size, such as class means, kept beside a head
 
 
-def tensors_within(*things: object) -> Iterator[Tensor]:
-    """Every tensor reachable through attributes, mappings and sequences, each object once.
+def reachable_tensors(*things: object) -> Iterator[Tensor]:
+    """Yield every tensor reachable through attributes, mappings and sequences, each once.
 
-    NumPy arrays of numbers and raw bytes come as tensors, too. What hides in a closure, in a
+    NumPy arrays of numbers and raw bytes are converted to tensors. What hides in a closure, in a
     module or in Python numbers is not found.
     """
     waiting: list[object] = list(things)
@@ -41,7 +48,7 @@ def tensors_within(*things: object) -> Iterator[Tensor]:
 
 
 def tensor_bytes(tensors: Iterable[Tensor]) -> int:
-    """Bytes of all storages behind the tensors; views of one storage count once."""
+    """Return the bytes of all storages behind the tensors; views of one storage count once."""
     storages = [tensor.untyped_storage() for tensor in tensors]
     return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
 
@@ -70,14 +77,8 @@ def _slots(kind: type) -> tuple[str, ...]:
     return (names,) if isinstance(names, str) else tuple(names)
 
 
-_GENERATOR = torch.Generator().get_state().shape  # of a saved generator's bytes
-_GENERATORS = 4  # so many are nobody's business
-_SMALL_CHANGE = 8192  # counters, the method's fields, derived scalars
-_NUMBERS_PER_CLASS = 2  # vectors of the embedding's size, such as class means, kept beside a head
-
-
 class ExampleIndex:
-    """Knows examples by their values, and finds them in whatever tensors it is shown.
+    """Remembers examples by their values and finds them in other tensors.
 
     Copies of one example count once. Bytes kept as floats are recognised if they were converted,
     divided by 255 or scaled to [-1, 1]; a row of one value only (a free slot) is never an example.
@@ -92,12 +93,12 @@ class ExampleIndex:
         self._bytes = True
 
     def add(self, x: Tensor) -> None:
-        """Know these examples, ``[B, ...]``."""
+        """Remember these examples, ``[B, ...]``."""
         self._bytes = not x.is_floating_point()
         self._known.update(_hashes(_canonical(x.reshape(-1, self._size))))
 
     def found_in(self, tensors: Iterable[Tensor]) -> set[int]:
-        """The known examples among the rows of ``tensors``, as hashes."""
+        """Return the known examples among the rows of ``tensors``, as hashes."""
         hashes = {
             row
             for tensor in tensors
@@ -125,12 +126,12 @@ class ExampleIndex:
 
 @dataclass(frozen=True)
 class Held:
-    """What a learner's saved state holds, besides network, head and generators.
+    """What a learner's saved state holds in addition to network, head and generators.
 
     Args:
-        examples: Distinct examples of the stream, or what the learner says if that is more.
-        bytes: By kind, as the learner says.
-        unnamed_bytes: What its state holds and it does not name.
+        examples: Distinct examples of the stream, or what the learner declares if that is more.
+        bytes: By kind, as the learner declares them.
+        unnamed_bytes: Bytes of its state that it does not declare.
     """
 
     examples: int = 0
@@ -139,13 +140,13 @@ class Held:
 
 
 @dataclass(frozen=True)
-class Scale:
-    """The sizes by which a learner is judged.
+class StorageLimits:
+    """How much a learner may store.
 
     Args:
         budget: Examples it may store.
         network: Bytes of the network it was given.
-        classes: How many classes the stream has.
+        classes: Classes of the stream.
         dim: Size of the embedding.
         itemsize: Bytes per number of the network.
     """
@@ -162,12 +163,12 @@ class Scale:
         return self.network + self.classes * (self.dim + 1) * self.itemsize
 
     @property
-    def small_change(self) -> int:
-        """Bytes that need no name."""
-        return _SMALL_CHANGE + _NUMBERS_PER_CLASS * self.classes * self.dim * 8
+    def allowance(self) -> int:
+        """Bytes that need not be declared."""
+        return _ALLOWANCE + _VECTORS_PER_CLASS * self.classes * self.dim * 8
 
     def unnamed(self, tensors: Iterable[Tensor], named: float) -> int:
-        """Bytes of ``tensors`` beyond network, head, generators and what was named."""
+        """Return bytes of ``tensors`` beyond network, head, generators and declared bytes."""
         kept, generators = [], 0
         for tensor in tensors:
             generator = tensor.dtype == torch.uint8 and tensor.shape == _GENERATOR
@@ -177,10 +178,10 @@ class Scale:
         return max(0, tensor_bytes(kept) - self.model - math.ceil(named))
 
 
-def held_by(state: State, claims: MemoryUsage, index: ExampleIndex, scale: Scale) -> Held:
-    """What a state holds: the same for a learner that went on from a checkpoint."""
+def held_by(state: State, claims: MemoryUsage, index: ExampleIndex, limits: StorageLimits) -> Held:
+    """Measure a state: the same for a learner that was continued from a checkpoint."""
     examples = len(index.found_in(state.tensors.values()))
-    unnamed = scale.unnamed(state.tensors.values(), claims.total)
+    unnamed = limits.unnamed(state.tensors.values(), claims.total)
     return Held(
         examples=max(examples, claims.examples),
         bytes={kind: int(size) for kind, size in claims.bytes.items()},
@@ -189,18 +190,18 @@ def held_by(state: State, claims: MemoryUsage, index: ExampleIndex, scale: Scale
 
 
 def all_tensors(learner: Learner) -> list[Tensor]:
-    """Every tensor the learner can reach, saved or not, its classes' attributes included."""
-    return list(tensors_within(learner, *(vars(kind) for kind in type(learner).__mro__)))
+    """Return every tensor the learner can reach, saved or not, class attributes included."""
+    return list(reachable_tensors(learner, *(vars(kind) for kind in type(learner).__mro__)))
 
 
-def unnamed_in_reach(tensors: Iterable[Tensor], claims: MemoryUsage, scale: Scale) -> int:
-    """Bytes in reach that are not named; room set aside for a full memory is its own."""
-    grown = max(1.0, scale.budget / claims.examples) if claims.examples else 1.0
-    return scale.unnamed(tensors, grown * claims.total)
+def unnamed_in_reach(tensors: Iterable[Tensor], claims: MemoryUsage, limits: StorageLimits) -> int:
+    """Return undeclared bytes in reach; room reserved for a full memory counts as declared."""
+    grown = max(1.0, limits.budget / claims.examples) if claims.examples else 1.0
+    return limits.unnamed(tensors, grown * claims.total)
 
 
 def fingerprint(state: State) -> str:
-    """A hash of everything a state holds."""
+    """Return a hash of everything a state holds."""
     digest = hashlib.blake2b(json.dumps(state.meta, sort_keys=True).encode(), digest_size=16)
     for name, tensor in sorted(state.tensors.items()):
         digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
@@ -224,17 +225,13 @@ def _hashes(rows: Tensor) -> list[int]:
     return [hash(row.tobytes()) for row in varied]
 
 
-Phase = Literal["learning", "evaluation", "audit"]
-KINDS = ("forward_calls", "forward_images", "backward_calls", "backward_images")
-
-
 class PassCounter:
     """A forward hook that counts calls and images, by phase.
 
-    It sits on the network that a learner is given. A copy of the network takes the same counter
-    along, so that a stable or previous network counts as well; a network that a learner makes
-    anew is not counted (but its bytes are). A vectorised pass over single examples
-    (``torch.func.vmap``) counts as many images as it carries.
+    It is registered on the network that a learner is given. A copy of the network shares the
+    counter, so that a stable or previous network counts as well; a new network that a learner
+    builds itself is not counted (but its bytes are). A vectorised pass over single examples
+    (``torch.func.vmap``) counts all images that it carries.
     """
 
     def __init__(self) -> None:
@@ -250,13 +247,13 @@ class PassCounter:
         network.register_forward_hook(self)
 
     def load(self, counts: Mapping[str, Mapping[str, int]]) -> None:
-        """Go on from these counts; refuses others with a ``KeyError`` or ``ValueError``."""
+        """Continue from these counts; ``KeyError`` or ``ValueError`` if they are not counts."""
         self.counts = {
             phase: {kind: int(counts[phase][kind]) for kind in KINDS} for phase in self.counts
         }
 
     def __call__(self, module: nn.Module, args: Any, output: Any) -> None:
-        """After a forward; ``output`` is ``[B, D]``."""
+        """Count a forward whose ``output`` is ``[B, D]``, and its backward if there is one."""
         del module, args
         if self.phase == "audit" or not isinstance(output, Tensor):
             return
@@ -279,7 +276,7 @@ class PassCounter:
 
 
 def _unwrapped(tensor: Tensor) -> tuple[Tensor, bool]:
-    """The tensor below all transforms of ``torch.func``, and whether one differentiates."""
+    """Return the tensor below all ``torch.func`` transforms, and whether one differentiates."""
     differentiated = False
     while _functorch.is_functorch_wrapped_tensor(tensor):
         differentiated |= _functorch.is_gradtrackingtensor(tensor)

@@ -1,4 +1,4 @@
-"""``audit.json`` and the one line that is printed of it.
+"""The verdict of an audit: ``audit.json``, and the one line of it that is printed.
 
 Version 1 has these keys; nothing in it depends on time or on interruptions:
 
@@ -16,10 +16,9 @@ Version 1 has these keys; nothing in it depends on time or on interruptions:
 - ``passes``: network calls and images, forwards and backwards, in ``learning`` and ``evaluation``.
 """
 
-import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -28,58 +27,14 @@ from torch import Tensor
 from deepccg.core import Learner, make_generator
 from deepccg.experiment.audit.measure import Held
 
-ASKED_AGAIN = 64  # test images of an evaluation of all tasks, drawn anew for each
-_SAME = 1e-4  # of a row's largest score: what another batch size may change by rounding
-
-
-class Answers:
-    """A random part of the images an evaluation asks about, with the scores they got.
-
-    Args:
-        images: How many images there are in all.
-        seed: The run's.
-        number: Of the evaluation.
-    """
-
-    def __init__(self, images: int, seed: int, number: int) -> None:
-        self._share = ASKED_AGAIN / max(ASKED_AGAIN, images)
-        self._generator = make_generator(seed, "audit", str(number))
-        self.images: list[Tensor] = []
-        self._scores: list[Tensor] = []
-
-    def hear(self, x: Tensor, scores: Tensor) -> None:
-        """Keep some of the images ``x [B, ...]`` and their ``scores [B, C]``."""
-        count = math.ceil(self._share * len(x))
-        for row in torch.randperm(len(x), generator=self._generator)[:count].tolist():
-            self.images.append(x[row].clone())
-            self._scores.append(scores[row].detach().clone())
-
-    @torch.no_grad()
-    def differing(self, learner: Learner) -> int:
-        """How many images get another class when asked again, in another order and no task."""
-        order = torch.randperm(len(self.images), generator=self._generator)
-        first = torch.stack(self._scores)[order]
-        again = learner.predict_logits(torch.stack(self.images)[order], None)
-        if again.shape != first.shape:
-            return len(order)
-        other = first.argmax(dim=1) != again.argmax(dim=1)
-        return int((other & ~_close(first, again)).sum())
-
-
-def _close(first: Tensor, again: Tensor) -> Tensor:
-    """Whether rows of scores differ by rounding only, ``[B]``: near ties may go either way."""
-    finite = first.isfinite()
-    values = first.masked_fill(~finite, 0)
-    apart = (values - again.masked_fill(~finite, 0)).abs().amax(dim=1)
-    return (finite == again.isfinite()).all(dim=1) & (apart <= _SAME * values.abs().amax(dim=1))
-
-
 VERSION = 1
+ASKED_AGAIN = 64  # test images of an evaluation of all tasks, drawn for each
+_SAME = 1e-4  # of a row's largest score: what another batch size may change by rounding
 
 
 @dataclass
 class Findings:
-    """What an audit has found so far, and a checkpoint keeps."""
+    """What an audit has found so far; saved with each checkpoint."""
 
     evaluations: int = 0
     class_incremental: bool = False
@@ -90,41 +45,20 @@ class Findings:
     passes: dict[str, dict[str, int]] = field(default_factory=dict)
     violations: list[dict[str, str]] = field(default_factory=list)
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain values."""
-        return asdict(self)
-
     @classmethod
     def from_json(cls, saved: Mapping[str, Any]) -> "Findings":
-        """The inverse; a ``TypeError`` or ``KeyError`` if it is not what was saved."""
+        """Read findings saved as plain values; ``TypeError`` or ``KeyError`` for anything else."""
         return cls(**{**saved, "held": Held(**saved["held"])})
 
 
-@dataclass(frozen=True)
-class Reads:
-    """How often training examples were read.
-
-    Args:
-        passes: How often each may be.
-        examples: How many were, at least once.
-        total: Reads of all.
-        most: Reads of the example that was read most.
-    """
-
-    passes: int
-    examples: int
-    total: int
-    most: int
-
-
-def report(found: Findings, reads: Reads, budget: int, offline: bool) -> dict[str, Any]:
-    """The content of ``audit.json``."""
+def report(found: Findings, reads: Mapping[str, int], budget: int, offline: bool) -> dict[str, Any]:
+    """Return the content of ``audit.json``."""
     return {
         "version": VERSION,
         "protocol": "offline" if offline else "single pass",
         "passed": not found.violations,
         "violations": list(found.violations),
-        "reads": asdict(reads),
+        "reads": dict(reads),
         "memory": {
             "budget": budget,
             "examples": found.held.examples,
@@ -142,17 +76,13 @@ def report(found: Findings, reads: Reads, budget: int, offline: bool) -> dict[st
     }
 
 
-def as_bytes(audit: Mapping[str, Any]) -> bytes:
-    """How the file is written."""
-    return json.dumps(audit, indent=2, allow_nan=False).encode() + b"\n"
-
-
 def protocol_line(audit: Mapping[str, Any] | None) -> str:
-    """The audit in one line.
+    """Return the audit in one line.
 
     >>> held = Held(100, {"examples": 308_800, "logits": 0}, 312)
     >>> found = Findings(evaluations=5, test_opened=True, held=held, most_examples=100)
-    >>> print(protocol_line(report(found, Reads(1, 5000, 5000, 1), 100, offline=False)))
+    >>> reads = {"passes": 1, "examples": 5000, "total": 5000, "most": 1}
+    >>> print(protocol_line(report(found, reads, 100, offline=False)))
     protocol: single pass, 5,000 examples read once; memory 100 of 100 examples, 308,800 bytes \
 + 0 other; no test data in training
     """
@@ -169,3 +99,45 @@ def protocol_line(audit: Mapping[str, Any] | None) -> str:
         "no test data in training" + ("" if audit["test"]["opened"] else ", test part not opened"),
     ]
     return f"protocol: {'; '.join(parts)}"
+
+
+class PredictionSample:
+    """A random sample of an evaluation's images, with the scores that the learner gave them.
+
+    Args:
+        images: How many images there are in all.
+        seed: The seed of the run.
+        number: The number of the evaluation.
+    """
+
+    def __init__(self, images: int, seed: int, number: int) -> None:
+        self._share = ASKED_AGAIN / max(ASKED_AGAIN, images)
+        self._generator = make_generator(seed, "audit", str(number))
+        self.images: list[Tensor] = []
+        self._scores: list[Tensor] = []
+
+    def record(self, x: Tensor, scores: Tensor) -> None:
+        """Keep some of the images ``x [B, ...]`` and their ``scores [B, C]``."""
+        count = math.ceil(self._share * len(x))
+        for row in torch.randperm(len(x), generator=self._generator)[:count].tolist():
+            self.images.append(x[row].clone())
+            self._scores.append(scores[row].detach().clone())
+
+    @torch.no_grad()
+    def differing(self, learner: Learner) -> int:
+        """Return how many images get another class when predicted again, shuffled, without task."""
+        order = torch.randperm(len(self.images), generator=self._generator)
+        first = torch.stack(self._scores)[order]
+        again = learner.predict_logits(torch.stack(self.images)[order], None)
+        if again.shape != first.shape:
+            return len(order)
+        other = first.argmax(dim=1) != again.argmax(dim=1)
+        return int((other & ~_close(first, again)).sum())
+
+
+def _close(first: Tensor, again: Tensor) -> Tensor:
+    """Whether rows of scores differ by rounding only, ``[B]``: near ties may go either way."""
+    finite = first.isfinite()
+    values = first.masked_fill(~finite, 0)
+    apart = (values - again.masked_fill(~finite, 0)).abs().amax(dim=1)
+    return (finite == again.isfinite()).all(dim=1) & (apart <= _SAME * values.abs().amax(dim=1))

@@ -1,15 +1,15 @@
-"""The film shows what the learners do: its surfaces classify as they do, at every batch."""
+"""The demo shows what the learners do: its surfaces classify as they do, after every batch."""
 
 import numpy as np
 import pytest
 import torch
 
-from deepccg.demo.simulate import CLASSES, REACH, Planar, film
+from deepccg.demo.simulate import CLASSES, REACH, Planar, simulate
 
 
 @pytest.fixture(scope="module")
 def shown():
-    return film(seed=1, shown_per_class=5)
+    return simulate(seed=1, shown_per_class=5)
 
 
 def winners(surface, z):
@@ -22,22 +22,22 @@ def winners(surface, z):
     return np.array(scores).reshape(len(z), len(surface)).argmax(axis=1)
 
 
-def test_the_film_covers_the_stream(shown):
+def test_trajectories_cover_the_stream(shown):
     batches = len(shown.tasks)
     assert sorted(set(shown.tasks.tolist())) == [0, 1, 2]
     assert (np.diff(shown.tasks) >= 0).all()
     assert len(set(shown.classes)) == CLASSES
     assert np.bincount(shown.labels).tolist() == [5] * CLASSES
-    for reel in shown.reels.values():
-        assert reel.positions.shape == (batches, 5 * CLASSES, 2)
-        assert reel.surfaces.shape == (batches, CLASSES, 4)
-        assert np.abs(reel.positions).max() <= REACH
-        assert 0 <= reel.accuracy.min() <= reel.accuracy.max() <= 1
+    for trajectory in shown.trajectories.values():
+        assert trajectory.positions.shape == (batches, 5 * CLASSES, 2)
+        assert trajectory.surfaces.shape == (batches, CLASSES, 4)
+        assert np.abs(trajectory.positions).max() <= REACH
+        assert 0 <= trajectory.accuracy.min() <= trajectory.accuracy.max() <= 1
 
 
 def test_classes_have_a_surface_from_their_first_batch_on(shown):
-    for reel in shown.reels.values():
-        come = ~np.isnan(reel.surfaces[:, :, 0])
+    for trajectory in shown.trajectories.values():
+        come = ~np.isnan(trajectory.surfaces[:, :, 0])
         assert (np.diff(come.astype(int), axis=0) >= 0).all()
         for batch, task in enumerate(shown.tasks):
             assert not come[batch, 2 * (task + 1) :].any()
@@ -45,37 +45,39 @@ def test_classes_have_a_surface_from_their_first_batch_on(shown):
 
 
 def test_gaussians_bend_and_a_head_does_not(shown):
-    known = shown.reels["deepccg"].surfaces[-1]
+    known = shown.trajectories["deepccg"].surfaces[-1]
     assert (known[:, 3] > 0).all()
-    assert np.nanmax(np.abs(shown.reels["er"].surfaces[..., 3])) < 1e-5
+    assert np.nanmax(np.abs(shown.trajectories["er"].surfaces[..., 3])) < 1e-5
     # Scale 2 is a standard deviation of 1/2; a mean of 10 stored examples adds a tenth of it.
     assert 1 / np.sqrt(2 * known[:, 3]) == pytest.approx(0.5 * np.sqrt(1 + 1 / 10), rel=1e-3)
 
 
 def test_surfaces_classify_as_the_learners_do():
     """With every test image shown, the surfaces give the accuracy that was measured."""
-    whole = film(seed=1, shown_per_class=1000)
-    for reel in whole.reels.values():
+    whole = simulate(seed=1, shown_per_class=1000)
+    for trajectory in whole.trajectories.values():
         for batch in (0, 10, 30, 58, len(whole.tasks) - 1):
-            come = ~np.isnan(reel.surfaces[batch, :, 0])
+            come = ~np.isnan(trajectory.surfaces[batch, :, 0])
             known = come[whole.labels]
-            right = winners(reel.surfaces[batch], reel.positions[batch][known])
+            right = winners(trajectory.surfaces[batch], trajectory.positions[batch][known])
             accuracy = (right == whole.labels[known]).mean()
-            assert accuracy == pytest.approx(reel.accuracy[batch], abs=2 / known.sum())
+            assert accuracy == pytest.approx(trajectory.accuracy[batch], abs=2 / known.sum())
 
 
-def test_the_same_seed_is_the_same_film(shown):
+def test_the_same_seed_gives_the_same_run(shown):
     state = torch.get_rng_state()
-    again = film(seed=1, shown_per_class=5)
+    again = simulate(seed=1, shown_per_class=5)
     assert torch.equal(torch.get_rng_state(), state)
     assert again.classes == shown.classes
-    for name, reel in shown.reels.items():
-        assert np.array_equal(reel.positions, again.reels[name].positions)
-        assert np.array_equal(reel.surfaces, again.reels[name].surfaces, equal_nan=True)
+    for name, trajectory in shown.trajectories.items():
+        assert np.array_equal(trajectory.positions, again.trajectories[name].positions)
+        assert np.array_equal(
+            trajectory.surfaces, again.trajectories[name].surfaces, equal_nan=True
+        )
 
 
 def test_gaussians_from_memory_end_ahead_of_the_head(shown):
-    assert shown.reels["deepccg"].accuracy[-1] > shown.reels["er"].accuracy[-1]
+    assert shown.trajectories["deepccg"].accuracy[-1] > shown.trajectories["er"].accuracy[-1]
 
 
 def test_the_plane_is_bounded():
