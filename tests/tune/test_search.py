@@ -6,8 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from deepccg.tune import Choice, Range
-from deepccg.tune.search import grid_search, optuna_search
-from deepccg.tune.space import Point
+from deepccg.tune.search import Point, grid_search, optuna_search
 
 AXES = [Range("lr", 1e-4, 1.0, "log"), Choice("kind", ("good", "bad"))]
 

@@ -8,7 +8,7 @@ import pytest
 from deepccg.core import InputError
 from deepccg.methods import METHODS
 from deepccg.tune import Choice, Range, parse_axis
-from deepccg.tune.space import grid_points
+from deepccg.tune.search import grid_points
 
 EWC = METHODS["ewc"].Config
 

@@ -1,6 +1,5 @@
 """Choose fields by the accuracy on held-out training data."""
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
@@ -10,8 +9,7 @@ from deepccg.core import InputError, ProtocolViolation
 from deepccg.experiment import resolve
 from deepccg.records import Estimate, RunDirectory, estimate, summary
 from deepccg.sweep import Job, Outcome
-from deepccg.tune.search import grid_search, optuna_search
-from deepccg.tune.space import Axis, Point
+from deepccg.tune.search import Axis, Point, grid_search, optuna_search
 
 RunAll: TypeAlias = Callable[[list[Job]], list[Outcome]]
 
@@ -198,9 +196,11 @@ def _trial(point: Point, outcomes: Sequence[Outcome]) -> Trial:
 
 def _check_test_unopened(target: RunDirectory) -> None:
     """Reject a run unless the auditor, not only its configuration, says the test part was shut."""
-    try:
-        opened = json.loads(target.audit_path.read_text(encoding="utf-8"))["test"]["opened"]
-    except (OSError, ValueError, KeyError, TypeError):
-        raise ProtocolViolation(f"{target.path} was not audited: remove it") from None
-    if opened is not False:
-        raise ProtocolViolation(f"{target.path} opened the test part: it cannot be used to choose")
+    match target.audit():
+        case {"test": {"opened": False}}:
+            return
+        case {"test": {"opened": _}}:
+            reason = "opened the test part: it cannot be used to choose"
+        case _:
+            reason = "was not audited: remove it"
+    raise ProtocolViolation(f"{target.path} {reason}")
