@@ -3,15 +3,12 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 from deepccg.core import DeepCCGError, InputError, StepInfo
 from deepccg.experiment import Interrupted, RunConfig, folder_of, request_stop, run, validated
 from deepccg.records import RecordError
 from deepccg.streams import load_dataset
-
-OnProgress: TypeAlias = Callable[[int, int], None]  # called with step and steps
-ShouldStop: TypeAlias = Callable[[], bool]
 
 
 @dataclass(frozen=True)
@@ -67,9 +64,7 @@ class SweepStopped(KeyboardInterrupt):
 
     def __init__(self, outcomes: list[Outcome], left: int, signal: int) -> None:
         super().__init__(f"stopped with {left} runs left")
-        self.outcomes = outcomes
-        self.left = left
-        self.signal = signal
+        self.outcomes, self.left, self.signal = outcomes, left, signal
 
 
 @dataclass(frozen=True)
@@ -129,12 +124,14 @@ class JobResult:
 NOT_STARTED = JobResult("stopped", "stopped before its first step", retryable=True)
 
 
-def execute(spec: JobSpec, on_progress: OnProgress, should_stop: ShouldStop) -> JobResult:
+def execute(
+    spec: JobSpec, on_progress: Callable[[int, int], None], should_stop: Callable[[], bool]
+) -> JobResult:
     """Run, continue or read back a job. Errors a user can act on are returned, others raised.
 
     Args:
         spec: What to run.
-        on_progress: Called after each step.
+        on_progress: Called after each step, with its number and that of the last.
         should_stop: Whether the run should stop and save; asked before it starts and after each
             step, because a Ctrl-C during its setup may be lost.
     """

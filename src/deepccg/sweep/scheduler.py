@@ -170,9 +170,8 @@ class SweepLoop:
             self._engine.submit(self._specs[name])
         elif not retryable and not (stopping and result.status == "stopped"):
             status = "failed" if result.status == "stopped" else result.status
-            self._outcomes[name] = Outcome(
-                self._jobs[name], self._out / name, status, result.error, attempts
-            )
+            where = self._out / name
+            self._outcomes[name] = Outcome(self._jobs[name], where, status, result.error, attempts)
         self._progress.finished(name, result, retry=retryable and not stopping)
 
 
@@ -182,7 +181,7 @@ def _finished_before(jobs: dict[str, Job], out: Path, upload: Upload | None) -> 
     for name, job in jobs.items():
         directory, result = out / name, JobResult("already")
         if is_finished(job.config, RunDirectory(directory)):
-            result = result if upload is None else upload.after(result, directory)
+            result = upload.after(result, directory) if upload else result
             if result.status == "already":
                 outcomes[name] = Outcome(job, directory, "already")
     return outcomes

@@ -28,8 +28,7 @@ class Upload:
         try:
             self._files, self._root = url_to_fs(url)
         except (ImportError, ValueError, OSError) as error:
-            reason = " ".join(str(error).split())
-            raise InputError(f"cannot upload to {url!r}: {reason}") from None
+            raise InputError(f"cannot upload to {url!r}: {' '.join(str(error).split())}") from None
 
     def after(self, result: JobResult, directory: Path) -> JobResult:
         """Copy a finished run; returns the result, or a retryable failure if copying failed."""
@@ -45,10 +44,8 @@ class Upload:
 
     def copy(self, directory: Path) -> bool:
         """Copy a run unless it is there; returns whether it was copied."""
-        run = RunDirectory(directory)
-        target = (
-            f"{self._root.rstrip('/')}/{directory.absolute().relative_to(self._out).as_posix()}"
-        )
+        run, place = RunDirectory(directory), directory.absolute().relative_to(self._out)
+        target = f"{self._root.rstrip('/')}/{place.as_posix()}"
         last = f"{target}/{run.config_path.name}"
         if self._files.exists(last):
             return False
