@@ -31,13 +31,7 @@ _KEYS = ("run", "config", *PARTS, "records")
 
 
 class ArchivedRun(RecordedRun):
-    """A run that is a line of an archive.
-
-    Args:
-        archive: The file.
-        line: The line, without its end.
-        number: Which line it is, counted from 1.
-    """
+    """A run that is a line of an archive; lines are without their ends and counted from 1."""
 
     def __init__(self, archive: Path, line: bytes, number: int) -> None:
         self._archive, self._number = archive, number

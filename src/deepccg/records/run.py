@@ -124,10 +124,6 @@ def precedence(path: str | os.PathLike[str], config: Mapping[str, Any]) -> tuple
     passes are not those of the experiment alone. Otherwise the first path counts, because a run
     has neither a date nor an order of commits.
 
-    Args:
-        path: The run's directory, or its place in an archive.
-        config: What was run, as recorded.
-
     >>> plain, followed = {"evaluation": {}}, {"evaluation": {"shift_images": 100}}
     >>> precedence("b", plain) < precedence("c", plain) < precedence("a", followed)
     True

@@ -43,12 +43,7 @@ Number: TypeAlias = Annotated[int | float, PlainValidator(_number)]
 
 
 def _record_error(error: ValidationError, positional: Sequence[str] = ()) -> RecordError:
-    """Return a validation error as one line; of several the first counts.
-
-    Args:
-        error: The error.
-        positional: Names of the arguments that were given by position.
-    """
+    """Return the first validation error as one line; ``positional`` names unnamed arguments."""
     first = error.errors(include_url=False)[0]
     kind, loc, given = first["type"], list(first["loc"]), reprlib.repr(first["input"])
     if kind == "value_error":  # of a __post_init__ below

@@ -36,10 +36,8 @@ _SCORING_TIMES = ("every", "shift_images")
 class FinishedRuns:
     """The finished runs in directories and archives. Records suffice: no checkpoint is needed.
 
-    Args:
-        paths: Directories with runs below, and archives.
-        methods: What the user asks for. Runs of other classes that are not the package's do not
-            count: records cannot make this program import code.
+    Runs of classes that are neither the package's nor among ``methods``, which the user asks for,
+    do not count: records cannot make this program import code.
     """
 
     def __init__(self, paths: Iterable[Path], methods: Collection[str] = ()) -> None:
@@ -90,14 +88,9 @@ def _identity(config: RunConfig) -> str:
 
 @dataclass(frozen=True)
 class CellResult:
-    """One cell.
+    """One cell: the accuracy of each seed's run, a fraction, and the paper's.
 
-    Args:
-        variant: The row.
-        column: The column.
-        values: The accuracy of each seed's run, a fraction.
-        paper: The paper's number.
-        difference: From the reference, over the seeds that both have; ``None`` for the reference.
+    The difference is from the reference, over the seeds that both have; the reference has none.
     """
 
     variant: Variant

@@ -59,12 +59,7 @@ class Engine(AbstractContextManager["Engine"], Protocol):
 
 
 class LocalEngine:
-    """A pool of processes. One that dies fails only its own run, and is replaced.
-
-    Args:
-        workers: How many at a time.
-        upload: Copies finished runs.
-    """
+    """A pool of worker processes. One that dies fails only its own run, and is replaced."""
 
     def __init__(self, workers: int, upload: Upload | None = None) -> None:
         self._upload = upload

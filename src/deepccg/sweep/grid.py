@@ -125,14 +125,9 @@ class Grid(Config):
 def load_grid(
     path: str | os.PathLike[str], *, methods: tuple[str, ...] = (), seeds: tuple[int, ...] = ()
 ) -> Grid:
-    """Read a grid from a TOML file.
+    """Read a grid from a TOML file; ``methods`` and ``seeds`` replace those of the file.
 
     A file cannot make code be imported: ``package.module:Class`` has to be among ``methods``.
-
-    Args:
-        path: The file.
-        methods: Replace those of the file.
-        seeds: Replace those of the file.
     """
     name = Path(path).name
     try:

@@ -36,14 +36,9 @@ class Job:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of a job after all its attempts.
+    """The result of a job after all its attempts: how often it was started or continued.
 
-    Args:
-        job: The job.
-        directory: Its run directory.
-        status: ``already`` if it was finished before.
-        error: One line, if it failed.
-        attempts: How often it was started or continued.
+    It is ``already`` if it was finished before. The error of one that failed is one line.
     """
 
     job: Job
@@ -69,17 +64,10 @@ class SweepStopped(KeyboardInterrupt):
 
 @dataclass(frozen=True)
 class JobSpec:
-    """A job as it is sent to another process: plain JSON values, no code.
+    """A job as it is sent to another process: plain JSON values, no code; options as in ``run``.
 
-    Args:
-        name: The job's.
-        config: The configuration, seed included.
-        directory: The run directory.
-        data_dir: The directory of named data sets.
-        folder: The folder to learn from, if the data set is one: a worker may have another
-            working directory.
-        checkpoint_every: As in ``run``.
-        track: As in ``run``.
+    If the data set is a folder, ``folder`` is its absolute path, because a worker may have another
+    working directory.
     """
 
     name: str
@@ -108,12 +96,9 @@ class JobSpec:
 
 @dataclass(frozen=True)
 class JobResult:
-    """The result of one attempt.
+    """The result of one attempt: ``stopped`` if it was asked to, and saved; an error is one line.
 
-    Args:
-        status: ``stopped`` if it was asked to stop, and saved.
-        error: One line, if it failed.
-        retryable: Whether another attempt may succeed: not for bad input, which stays bad.
+    It is retryable if another attempt may succeed: not for bad input, which stays bad.
     """
 
     status: Literal["finished", "already", "failed", "stopped"]

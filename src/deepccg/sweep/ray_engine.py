@@ -149,11 +149,7 @@ class ProgressActor:
 class ProgressChannel:
     """A task's connection to the sweep: progress goes out, the request to stop comes back.
 
-    A run waits for the other end only before it starts. If nobody replies it goes on.
-
-    Args:
-        name: The job's.
-        actor: The ``ProgressActor`` at the other end.
+    A run waits for the ``ProgressActor`` only before it starts. If that does not reply it goes on.
     """
 
     def __init__(self, name: str, actor: Any) -> None:

@@ -97,11 +97,7 @@ def track_run(
 
 
 class Tracker:
-    """Sends records to a backend in batches. A backend that fails costs a warning, not the run.
-
-    Args:
-        backend: Receives the records; ``None`` to discard them.
-    """
+    """Sends records to a backend in batches, or nowhere; one that fails costs only a warning."""
 
     def __init__(self, backend: TrackerBackend | None) -> None:
         self._backend = backend
@@ -163,15 +159,11 @@ def prepare_tracker(name: str) -> None:
 
 
 def metric_point(record: Record, evaluations: Sequence[Evaluation]) -> MetricPoint:
-    """Return the metrics of a record.
+    """Return the metrics of a record, given all evaluations so far, itself included.
 
     A training record gives ``train/loss`` and the method's diagnostics; an evaluation gives every
     metric of ``deepccg.records.summary`` over the evaluations so far (``eval/...``) and each task's
     accuracy (``task_3/...``); any other record its numbers as they are.
-
-    Args:
-        record: The record.
-        evaluations: All evaluations so far, the record included.
     """
     values: dict[str, float | None]
     if isinstance(record, Training):

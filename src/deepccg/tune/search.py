@@ -90,9 +90,7 @@ Axis: TypeAlias = Choice | Range
 def parse_axis(text: str, fields: type[Config]) -> Axis:
     """Parse an axis as it is written on the command line.
 
-    Args:
-        text: ``FIELD=V1,V2`` or ``FIELD=log:LOW:HIGH``.
-        fields: The method's configuration, whose fields need no ``method.`` before them.
+    The ``fields`` of the method's configuration need no ``method.`` before them.
 
     >>> from deepccg.methods import METHODS
     >>> parse_axis("strength=1,10", METHODS["ewc"].Config)
@@ -161,13 +159,8 @@ def optuna_search(
     """Score points that Optuna's tree-structured Parzen estimator suggests; returns them in order.
 
     The same scores give the same suggestions. So an interrupted search is repeated from its
-    beginning, which costs nothing where ``score`` reads finished runs back.
-
-    Args:
-        axes: The space.
-        score: Scores points.
-        trials: How many points.
-        together: How many are suggested at a time: more use more processors, each less informed.
+    beginning, which costs nothing where ``score`` reads finished runs back. If several points are
+    suggested ``together``, more processors are used, and each suggestion is less informed.
     """
     try:
         import optuna

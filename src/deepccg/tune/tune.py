@@ -40,13 +40,7 @@ _NOT_SEARCHED_BELOW = ("evaluation.", "method.name", "stream.kind", "stream.join
 
 @dataclass(frozen=True)
 class Trial:
-    """A point and its scores.
-
-    Args:
-        point: The value of each field.
-        scores: The accuracy on held-out data of each seed's run, a fraction.
-        errors: Why runs have no score, one line each.
-    """
+    """A point with the held-out accuracy of each seed's run, a fraction; or why runs have none."""
 
     point: Point
     scores: Mapping[int, float]
@@ -65,12 +59,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Tuned:
-    """The result of a search.
-
-    Args:
-        settings: What all runs had in common.
-        trials: Every point, in the order in which they were tried.
-    """
+    """The result of a search: what all runs had in common, and the trials in order."""
 
     settings: Mapping[str, Any]
     trials: tuple[Trial, ...]
