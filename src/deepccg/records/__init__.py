@@ -1,12 +1,6 @@
 """Run directories, the records in them, and metrics as pure functions of these. No torch here."""
 
-from deepccg.records.archive import (
-    append_to_archive,
-    find_runs,
-    is_archive,
-    read_archive,
-    write_directories,
-)
+from deepccg.records.archive import append_to_archive, find_runs, is_archive, write_directories
 from deepccg.records.directory import (
     RunDirectory,
     append_record,
@@ -50,7 +44,6 @@ from deepccg.records.schema import (
     Shift,
     TaskScore,
     Training,
-    record_from_json,
 )
 from deepccg.records.statistics import (
     Interval,
@@ -105,12 +98,10 @@ __all__ = [
     "paper_value",
     "parse_toml",
     "precedence",
-    "read_archive",
     "read_json_object",
     "read_records",
     "read_timings",
     "read_toml",
-    "record_from_json",
     "remove_temporaries",
     "rewind_records",
     "shift_points",

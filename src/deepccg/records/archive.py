@@ -16,7 +16,7 @@ import zlib
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path, PureWindowsPath
-from typing import Any
+from typing import Any, cast
 
 import tomli_w
 
@@ -57,8 +57,7 @@ class ArchivedRun(RecordedRun):
 
     def part(self, name: str) -> dict[str, Any] | None:
         """Return the content of one of ``PARTS``; ``None`` if the run has none."""
-        part: dict[str, Any] | None = self._content[name]
-        return part
+        return cast(dict[str, Any] | None, self._content[name])
 
     @property
     def recency(self) -> tuple[int, int]:
@@ -197,10 +196,9 @@ def _lines(archive: Path) -> list[bytes]:
             return _parquet_lines(archive)
         content = archive.read_bytes()
         text = gzip.decompress(content) if archive.suffix == ".gz" else content
-    except OSError as error:
-        raise RecordError(f"cannot read {archive}: {error.strerror or error}") from error
-    except (EOFError, zlib.error) as error:
-        raise RecordError(f"cannot read {archive}: {error}") from error
+    except (OSError, EOFError, zlib.error) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise RecordError(f"cannot read {archive}: {reason}") from error
     return text.removesuffix(b"\n").split(b"\n") if text else []
 
 

@@ -7,7 +7,7 @@ three runs. Everything here is in fractions, as all metrics are.
 import json
 from functools import cache
 from importlib.resources import files
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 from deepccg.records.metrics import Estimate
 from deepccg.records.naming import METHOD_ENTRIES
@@ -62,8 +62,7 @@ def paper_cell(dataset: str, stream: str, scenario: str, method: str) -> Estimat
 def paper_tables() -> dict[str, Any]:
     """Return the file as it is: percent, with the paper's names. Not to be changed."""
     text = files("deepccg.records").joinpath("paper_tables.json").read_text(encoding="utf-8")
-    tables: dict[str, Any] = json.loads(text)
-    return tables
+    return cast(dict[str, Any], json.loads(text))
 
 
 def _table(

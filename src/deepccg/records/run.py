@@ -66,13 +66,9 @@ def _timings(content: Mapping[str, Any] | None) -> list[Timing]:
 
 
 class RecordedRun(ABC):
-    """The results of one run. Nothing is checked until it is asked for.
+    """The results of one run. Nothing is checked until it is asked for."""
 
-    Args:
-        path: Where the run is: its directory, or its archive followed by its name there.
-    """
-
-    path: Path
+    path: Path  # its directory, or its archive followed by its name there
 
     @abstractmethod
     def config(self) -> dict[str, Any]:

@@ -92,8 +92,7 @@ class _AsJson:
 
     def to_json(self) -> dict[str, Any]:
         """Return the record as plain JSON values."""
-        values: dict[str, Any] = to_jsonable_python(self)
-        return values
+        return cast(dict[str, Any], to_jsonable_python(self))
 
 
 @record_class

@@ -88,23 +88,14 @@ _QUICK_METHODS: dict[Name, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Plan:
-    """An experiment: every variant in every column with every seed.
-
-    Args:
-        name: Which of the paper's.
-        variants: The rows.
-        columns: The columns.
-        seeds: The same for all, so that differences can be taken seed by seed.
-        quick: Whether it is only a small look-alike.
-        shift_images: How many images of the first task are followed, for shift.
-    """
+    """An experiment: every variant in every column with every seed."""
 
     name: Name
     variants: tuple[Variant, ...]
     columns: tuple[Column, ...]
-    seeds: tuple[int, ...]
-    quick: bool
-    shift_images: int = SHIFT_IMAGES
+    seeds: tuple[int, ...]  # the same for all, so that differences can be taken seed by seed
+    quick: bool  # only a small look-alike
+    shift_images: int = SHIFT_IMAGES  # of the first task, that are followed for shift
 
     @property
     def reference(self) -> Variant:

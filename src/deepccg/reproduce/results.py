@@ -27,7 +27,7 @@ from deepccg.reproduce.plan import Column, Plan, Variant
 Runs: TypeAlias = Mapping[tuple[Variant, Column, int], RecordedRun]
 
 # How a run is computed and what it was called, not what it is. Threads, device and kernels change
-# rounding, and thereby the score of a long run: on CIFAR-100 by about a point.
+# rounding, and so the score of a long run: on CIFAR-100 by about a point.
 _HOW_COMPUTED = {"threads", "device", "kernels", "preset"}
 # What changes neither what is learned nor the final score.
 _SCORING_TIMES = ("every", "shift_images")

@@ -13,12 +13,7 @@ from deepccg.streams import load_dataset
 
 @dataclass(frozen=True)
 class Job:
-    """A run to do.
-
-    Args:
-        config: A complete configuration, as ``deepccg.experiment.resolve`` returns it.
-        seed: Replaces the configuration's.
-    """
+    """A run to do: a complete configuration, as of ``resolve``, and the seed that replaces its."""
 
     config: RunConfig
     seed: int
@@ -49,12 +44,9 @@ class Outcome:
 
 
 class SweepStopped(KeyboardInterrupt):
-    """A sweep was asked to stop, and did so after its runs had saved checkpoints.
+    """A sweep was asked to stop by a signal, and did so after its runs had saved checkpoints.
 
-    Args:
-        outcomes: Of the jobs that were finished or had failed.
-        left: The number of jobs still to do.
-        signal: The signal that requested it.
+    It has the outcomes of the jobs that had finished or failed; ``left`` counts the others.
     """
 
     def __init__(self, outcomes: list[Outcome], left: int, signal: int) -> None:
@@ -114,11 +106,8 @@ def execute(
 ) -> JobResult:
     """Run, continue or read back a job. Errors a user can act on are returned, others raised.
 
-    Args:
-        spec: What to run.
-        on_progress: Called after each step, with its number and that of the last.
-        should_stop: Whether the run should stop and save; asked before it starts and after each
-            step, because a Ctrl-C during its setup may be lost.
+    ``on_progress`` is called after each step, with its number and that of the last;
+    ``should_stop`` before the first and after each, because a Ctrl-C during setup may be lost.
     """
     if should_stop():
         return NOT_STARTED

@@ -165,11 +165,10 @@ def _finished_before(jobs: dict[str, Job], out: Path, upload: Upload | None) -> 
     """Return the jobs that need no run; one that could not be uploaded is left for a worker."""
     outcomes = {}
     for name, job in jobs.items():
-        directory, result = out / name, JobResult("already")
-        if is_finished(job.config, RunDirectory(directory)):
-            result = upload.after(result, directory) if upload else result
-            if result.status == "already":
-                outcomes[name] = Outcome(job, directory, "already")
+        directory, done = out / name, JobResult("already")
+        finished = is_finished(job.config, RunDirectory(directory))
+        if finished and (upload is None or upload.after(done, directory) == done):
+            outcomes[name] = Outcome(job, directory, "already")
     return outcomes
 
 

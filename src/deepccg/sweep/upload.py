@@ -15,11 +15,8 @@ class Upload:
 
     A directory is a run only if it has a ``config.toml``, so that file is copied last, and under a
     temporary name first. Until then, or if this process is killed, readers find no run there; the
-    next time the files are copied again.
-
-    Args:
-        url: The parent of the copies, for example ``s3://bucket/runs``.
-        out: The directory of all runs here; copies have the same relative paths.
+    next time the files are copied again. Copies have the same paths below the URL, for example
+    ``s3://bucket/runs``, as the runs have below ``out``.
     """
 
     def __init__(self, url: str, out: Path) -> None:

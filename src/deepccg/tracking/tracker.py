@@ -29,19 +29,12 @@ SEND_SECONDS = 2.0  # between two deliveries; a method may write a record for ev
 
 @dataclass(frozen=True)
 class RunInfo:
-    """A run, as a tracker knows it.
+    """A run, as a tracker knows it."""
 
-    Args:
-        identity: Unique, and the same whenever the run is continued.
-        title: A readable name.
-        directory: The run directory.
-        parameters: The configuration, flat, without fields that are ``None``.
-    """
-
-    identity: str
+    identity: str  # unique, and the same whenever the run is continued
     title: str
     directory: Path
-    parameters: Mapping[str, Any]
+    parameters: Mapping[str, Any]  # the configuration, flat, without fields that are None
 
 
 class MetricPoint(NamedTuple):
@@ -76,7 +69,7 @@ def track_run(
 
     Args:
         name: One of ``TRACKERS``; ``None`` for no tracker.
-        target: The run directory, opened and rolled back to its checkpoint.
+        target: The run directory, rolled back to its checkpoint.
         config: The run's configuration.
     """
     if name is None:

@@ -42,21 +42,13 @@ class Choice:
 
 @dataclass(frozen=True)
 class Range:
-    """A field and the numbers it may take.
-
-    Args:
-        field: Its name, dotted.
-        low: The smallest.
-        high: The largest.
-        kind: ``log``: each factor equally likely; ``lin``: each number; ``int``: each integer.
-        points: How many of them make a grid; ``None`` for sampling only.
-    """
+    """A field and the numbers it may take."""
 
     field: str
     low: float
     high: float
-    kind: Kind
-    points: int | None = None
+    kind: Kind  # log: each factor is equally likely; lin: each number; int: each integer
+    points: int | None = None  # how many of them make a grid; None for sampling only
 
     @property
     def ends(self) -> tuple[Any, ...]:

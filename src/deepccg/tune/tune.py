@@ -21,17 +21,19 @@ RULE_KEYS = {
     "scenario": "scenario",
 }
 
-# A rule could not match the runs of the search, or not set what they had, if --set fixed these.
-_OPTION_FOR = {
-    "method": "--method",
-    "method.name": "--method",
-    "dataset": "--dataset",
-    "stream": "--stream",
-    "stream.kind": "--stream",
-    "scenario": "--scenario",
-    "seed": "--seeds",
-    "evaluation.validation": "--validation",
+# Why --set cannot fix a field: a rule could not match the runs of the search, or not set it.
+_NOT_FIXED = {
+    "method": "use --method",
+    "method.name": "use --method",
+    "dataset": "use --dataset",
+    "stream": "use --stream",
+    "stream.kind": "use --stream",
+    "scenario": "use --scenario",
+    "seed": "use --seeds",
+    "evaluation.validation": "use --validation",
+    "preset": "a tuned preset extends the default one; name the fields themselves",
 }
+_SCORING = "a search scores its runs at their end on the training data that --validation holds out"
 
 # A search cannot choose these: they define what it is about.
 _NOT_SEARCHED = ("dataset", "stream", "scenario", "method", "preset", "seed", "seeds", "evaluation")
@@ -138,18 +140,9 @@ def check_settings(settings: Mapping[str, Any]) -> None:
 def check_fixed(fields: Iterable[str]) -> None:
     """Reject fields that ``--set`` cannot fix for all runs of a search."""
     for field in fields:
-        if field in _OPTION_FOR:
-            raise InputError(f"{field} cannot be fixed with --set: use {_OPTION_FOR[field]}")
-        if field.partition(".")[0] == "evaluation":
-            raise InputError(
-                f"{field} cannot be fixed with --set: a search scores its runs at their end on "
-                f"the training data that --validation holds out"
-            )
-        if field == "preset":
-            raise InputError(
-                "preset cannot be fixed with --set: a tuned preset extends the default one; "
-                "name the fields themselves"
-            )
+        scoring = field.partition(".")[0] == "evaluation"
+        if why := _NOT_FIXED.get(field, _SCORING if scoring else None):
+            raise InputError(f"{field} cannot be fixed with --set: {why}")
 
 
 def _check_axes(axes: Sequence[Axis], fixed: Mapping[str, Any]) -> None:
