@@ -23,13 +23,9 @@ from deepccg.methods.deepccg import DeepCCG
 class LearnerSpec:
     """Everything needed to build an estimator's learner: its parameters, and its first data.
 
+    The first six fields are the parameters of ``DeepCCGClassifier``.
+
     Args:
-        method: A name of ``METHODS``.
-        method_params: Fields of the method.
-        encoder: A name, or a module.
-        encoder_params: Fields of ``NetworkConfig``.
-        memory: Examples that may be stored, in total.
-        device: Where the learner lives.
         shape: The shape of one input, ``[F]`` or ``[C, H, W]``.
         double: Whether the inputs are float64.
         classes: Codes known in advance.
@@ -104,11 +100,6 @@ class LearnerSpec:
             learner.load_state_dict(state)
         return learner
 
-    @property
-    def has_own_encoder(self) -> bool:
-        """Whether the encoder is a module of the user's."""
-        return isinstance(self.encoder, nn.Module)
-
     def with_frozen(self, names: Container[str] | None) -> "LearnerSpec":
         """Return a spec with a copy of the user's module that trains all parameters but ``names``.
 
@@ -164,20 +155,15 @@ def learner_class(method: Any) -> type[NetworkLearner[Any]]:
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
-def only_if(check: Callable[[Any], bool]) -> Callable[[Method], Method]:
-    """Make a method available where ``check(estimator)`` holds: ``available_if``, with types."""
+def only_deepccg(others: str) -> Callable[[Method], Method]:
+    """Make an estimator's method available with DeepCCG only; ``others`` says what others lack.
+
+    DeepCCG models each class by a Gaussian that the stored examples alone determine.
+    """
+
+    def check(estimator: Any) -> bool:
+        if not issubclass(learner_class(estimator.method), DeepCCG):
+            raise AttributeError(f"method {estimator.method!r} {others}: choose deepccg")
+        return True
+
     return cast(Callable[[Method], Method], available_if(check))
-
-
-def is_generative(estimator: Any) -> bool:
-    """Return whether the method models each class by a Gaussian."""
-    if not issubclass(learner_class(estimator.method), DeepCCG):
-        raise AttributeError(f"method {estimator.method!r} has no class densities; deepccg has")
-    return True
-
-
-def can_forget(estimator: Any) -> bool:
-    """Return whether examples can be removed from the method's memory without a trace."""
-    if not issubclass(learner_class(estimator.method), DeepCCG):
-        raise AttributeError(f"method {estimator.method!r} cannot forget; deepccg can")
-    return True
