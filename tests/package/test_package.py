@@ -31,6 +31,18 @@ def test_importing_the_package_imports_nothing_heavy() -> None:
     assert "deepccg" in loaded
 
 
+@pytest.mark.parametrize("module", ["deepccg.estimator", "deepccg.estimator.river"])
+def test_estimators_load_no_experiment_code(module: str) -> None:
+    code = (
+        f"import sys, {module};"
+        "print({name.split('.')[1] for name in sys.modules if name.startswith('deepccg.')})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    rooms = {room.strip("'") for room in done.stdout.strip("{}\n").split(", ")}
+    assert "estimator" in rooms
+    assert not rooms & {"experiment", "sweep", "streams", "tracking", "report"}
+
+
 def test_the_package_is_a_program_too() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "deepccg", "version"], capture_output=True, text=True, check=True
