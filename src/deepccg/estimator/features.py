@@ -34,11 +34,6 @@ class FeatureTable:
     def __len__(self) -> int:
         return len(self.slots)
 
-    @property
-    def names(self) -> list[Hashable]:
-        """The feature in each slot."""
-        return list(self.slots)
-
     def add(self, names: Iterable[Hashable]) -> None:
         """Give slots to those of ``names`` that have none."""
         new = [name for name in names if name not in self.slots]
@@ -47,7 +42,7 @@ class FeatureTable:
 
     def keep(self, count: int) -> None:
         """Remove all but the first ``count`` features."""
-        for name in self.names[count:]:
+        for name in list(self.slots)[count:]:
             del self.slots[name]
 
     def row(self, x: Mapping[Any, Any]) -> FloatArray:

@@ -107,7 +107,7 @@ class RiverClassifier(base.MiniBatchClassifier):
     @property
     def features(self) -> list[Any]:
         """The name of each input of ``classifier``."""
-        return self._table.names
+        return list(self._table.slots)
 
     def rows(self, X: Any) -> FloatArray:  # noqa: N803  (scikit-learn's name)
         """Return dictionaries, or a data frame, as the array ``[N, F]`` for ``classifier``."""

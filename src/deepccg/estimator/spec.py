@@ -87,13 +87,8 @@ class LearnerSpec:
         config = validated(chosen.Config, self.method_params, "method_params")
         dtype = torch.float64 if self.double else torch.float32
         network = build_encoder(self.encoder, self.encoder_params, self.shape, dtype, self.seed)
-        learner = chosen(
-            _on_device(network, self.device),
-            config,
-            memory=self.memory,
-            classes=self.classes,
-            seed=self.seed,
-        )
+        network = _on_device(network, self.device)
+        learner = chosen(network, config, memory=self.memory, classes=self.classes, seed=self.seed)
         if isinstance(learner, DeepCCG):
             learner.native = kernels.unavailable_reason() is None
         if state is not None:

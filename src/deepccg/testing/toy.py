@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from safetensors.torch import load as tensors_from_bytes
@@ -147,19 +147,14 @@ class ContractError(DeepCCGError, AssertionError):
         return Exception.__str__(self)
 
 
-def fail(why: str) -> NoReturn:
-    """Raise a ``ContractError``."""
-    raise ContractError(why)
-
-
 def require(holds: bool, why: str) -> None:
     """Fail unless a condition holds."""
     if not holds:
-        fail(why)
+        raise ContractError(why)
 
 
 def require_refused(
-    errors: tuple[type[DeepCCGError], ...], call: Callable[[], object], what: str = "the call"
+    errors: tuple[type[Exception], ...], call: Callable[[], object], what: str = "the call"
 ) -> None:
     """Fail unless a call raises one of ``errors``, with a message."""
     wanted = " or ".join(error.__name__ for error in errors)
@@ -168,7 +163,7 @@ def require_refused(
     except errors as refusal:
         require(bool(str(refusal)), f"{what}: the {type(refusal).__name__} does not say why")
         return
-    fail(f"{what} was accepted instead of refused with {wanted}")
+    raise ContractError(f"{what} was accepted instead of refused with {wanted}")
 
 
 def require_same(expected: State, found: State, when: str) -> None:
