@@ -27,11 +27,6 @@ class LabelTable:
     Codes are given in order of first appearance: a new label that sorts before others moves them
     in ``labels``, as scikit-learn requires, and changes nothing that was learned.
 
-    Args:
-        labels: ``[K]``, sorted.
-        codes: ``[K]``, a permutation of 0 to K - 1.
-        tasks: The sorted codes of each task learned; a task's number is its position.
-
     >>> table = LabelTable.empty().extended(np.array(["dog", "cow"]))
     >>> table = table.extended(np.array(["ant", "cow"]))
     >>> table.labels.tolist(), table.codes.tolist()
@@ -40,9 +35,9 @@ class LabelTable:
     [0, 2]
     """
 
-    labels: Labels
-    codes: IntArray
-    tasks: tuple[tuple[int, ...], ...] = ()
+    labels: Labels  # [K], sorted
+    codes: IntArray  # [K], a permutation of 0 to K - 1
+    tasks: tuple[tuple[int, ...], ...] = ()  # sorted codes of each; its number is its position
 
     @classmethod
     def empty(cls) -> "LabelTable":

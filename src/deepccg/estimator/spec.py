@@ -21,33 +21,24 @@ from deepccg.methods.deepccg import DeepCCG
 
 @dataclass(frozen=True)
 class LearnerSpec:
-    """Everything needed to build an estimator's learner: its parameters, and its first data.
+    """Everything needed to build an estimator's learner: its parameters, and its first data."""
 
-    The first six fields are the parameters of ``DeepCCGClassifier``.
-
-    Args:
-        shape: The shape of one input, ``[F]`` or ``[C, H, W]``.
-        double: Whether the inputs are float64.
-        classes: Codes known in advance.
-        seed: Of every draw.
-
-    Attributes:
-        DEFAULTS: Fields in which the estimators differ from a method's own defaults. A stream may
-            change what a class is, so DeepCCG's stored examples are renewed.
-    """
-
+    # Fields in which the estimators differ from a method's own defaults. A stream may change what
+    # a class is, so DeepCCG's stored examples are renewed.
     DEFAULTS: ClassVar[Mapping[str, Mapping[str, Any]]] = {"deepccg": {"renewal": "errors"}}
 
+    # Parameters of ``DeepCCGClassifier``
     method: str
     method_params: Mapping[str, Any]
     encoder: str | nn.Module
     encoder_params: Mapping[str, Any]
     memory: int
     device: str
-    shape: tuple[int, ...]
-    double: bool
-    classes: tuple[int, ...]
-    seed: int
+
+    shape: tuple[int, ...]  # of one input, ``[F]`` or ``[C, H, W]``
+    double: bool  # whether the inputs are float64
+    classes: tuple[int, ...]  # codes known in advance
+    seed: int  # of every draw
 
     @classmethod
     def with_defaults(cls, method: Any, params: Mapping[str, Any] | None) -> dict[str, Any]:
