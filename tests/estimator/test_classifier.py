@@ -275,7 +275,7 @@ def test_every_method_can_be_chosen(method: str, clouds: Any) -> None:
     assert (model.predict(x, task=["ant", "bee"]) == y).mean() > 0.8
 
 
-class Telling(nn.Module):
+class ReturnsDict(nn.Module):
     """Returns more than an embedding, as many pretrained models do."""
 
     def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -297,7 +297,7 @@ class Telling(nn.Module):
         ({"memory": True}, "memory is True"),
         ({"device": "gpu"}, "device is 'gpu', which PyTorch cannot use"),
         ({"encoder": "resnet"}, "or encoder='mlp'"),
-        ({"encoder": Telling()}, r"cannot embed inputs of shape \[3\]: it returns a dict"),
+        ({"encoder": ReturnsDict()}, r"cannot embed inputs of shape \[3\]: it returns a dict"),
     ],
 )
 def test_wrong_parameters_are_refused_in_one_line(

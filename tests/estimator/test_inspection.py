@@ -1,4 +1,4 @@
-"""What the classifier tells of itself, against SciPy and brute force."""
+"""What the classifier reports about itself, against SciPy and brute force."""
 
 from typing import Any
 
@@ -48,7 +48,7 @@ def test_ood_score_is_the_predictive_density(variance: str, clouds: Any) -> None
     x, y = clouds(NAMES, 10)
     model.partial_fit(x * [1.0, 10.0, 0.1], y)
     model.forget(index=0)  # so that the classes do not all have four
-    strange = clouds((*NAMES, "bee"), 5, seed=1)[0] * [1.0, 10.0, 0.1]
+    unknown = clouds((*NAMES, "bee"), 5, seed=1)[0] * [1.0, 10.0, 0.1]
     deviation = np.concatenate(
         [stored(model, name) - stored(model, name).mean(axis=0) for name in NAMES]
     )
@@ -56,12 +56,12 @@ def test_ood_score_is_the_predictive_density(variance: str, clouds: Any) -> None
     assert len(set(n)) == 2
     within = LedoitWolf(assume_centered=True).fit(deviation).covariance_ * sum(n) / (sum(n) - 3)
     spread = 1 + (1 / n if variance == "per-class" else np.full(3, 1 / n.mean()))
-    expected = minus_log_mixture(model, strange, [within * each for each in spread])
-    np.testing.assert_allclose(model.ood_score(strange), expected, rtol=1e-9)
+    expected = minus_log_mixture(model, unknown, [within * each for each in spread])
+    np.testing.assert_allclose(model.ood_score(unknown), expected, rtol=1e-9)
 
 
 def test_ood_score_of_single_examples_is_the_models_own_density(clouds: Any) -> None:
-    """One stored example of each class tells no covariance: the model's is 1 / scale^2."""
+    """One stored example of each class gives no covariance: the model's is 1 / scale^2."""
     model = DeepCCGClassifier(
         encoder="identity", memory=3, random_state=0, method_params={"embedding_scale": 2.0}
     ).partial_fit(*clouds(NAMES, 10), classes=NAMES)
@@ -83,7 +83,7 @@ def test_ood_score_of_few_or_equal_examples_is_finite(memory: int, clouds: Any) 
 
 
 def test_directions_without_variation_reveal_unknown_inputs() -> None:
-    """Wide along one axis, flat along the other: leaving the line is what is strange."""
+    """Wide along one axis, flat along the other: leaving the line is unusual."""
     random = np.random.default_rng(0)
     x = random.normal(size=(200, 2)) * [5.0, 0.1]
     y = np.repeat([0, 1], 100)
@@ -95,8 +95,8 @@ def test_directions_without_variation_reveal_unknown_inputs() -> None:
 
 def test_unknown_inputs_score_higher(clouds: Any) -> None:
     model = DeepCCGClassifier(random_state=0).fit(*clouds(NAMES, 20))
-    known, strange = clouds(NAMES, 20, seed=1)[0], clouds(("bee",), 40, seed=1)[0]
-    assert np.median(model.ood_score(strange)) > np.quantile(model.ood_score(known), 0.95)
+    known, unknown = clouds(NAMES, 20, seed=1)[0], clouds(("bee",), 40, seed=1)[0]
+    assert np.median(model.ood_score(unknown)) > np.quantile(model.ood_score(known), 0.95)
 
 
 def test_class_counts(model: DeepCCGClassifier) -> None:

@@ -1,4 +1,4 @@
-"""The classifiers follow classes that change, unless they are told not to."""
+"""The classifiers follow classes that change, unless that is switched off."""
 
 import numpy as np
 import pytest

@@ -159,7 +159,7 @@ def test_a_new_feature_changes_no_prediction_before_it_is_learned() -> None:
 
 
 def test_a_new_feature_is_learned() -> None:
-    """At first the labels differ in ``a``; then ``a`` goes silent and only ``c`` tells."""
+    """At first the labels differ in ``a``; then ``a`` goes missing and only ``c`` differs."""
     random = np.random.default_rng(0)
     model = RiverClassifier(memory=40, encoder_params={"layers": (16,)}, seed=0)
     for step in range(160):

@@ -48,9 +48,9 @@ def test_a_method_with_the_old_hooks_keeps_the_contract():
 
 
 def test_old_hooks_warn_with_the_new_names():
-    with pytest.warns(DeprecationWarning, match="is now") as told:
+    with pytest.warns(DeprecationWarning, match="is now") as warned:
         old = written_for_the_release_before()
-    named = {str(warning.message) for warning in told}
+    named = {str(warning.message) for warning in warned}
     assert named == {
         "Old.set_up is now build_state",
         "Old.parts is now state_parts",

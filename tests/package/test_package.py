@@ -31,6 +31,18 @@ def test_importing_the_package_imports_nothing_heavy() -> None:
     assert "deepccg" in loaded
 
 
+@pytest.mark.parametrize("module", ["deepccg.estimator", "deepccg.estimator.river"])
+def test_estimators_load_no_experiment_code(module: str) -> None:
+    code = (
+        f"import sys, {module};"
+        "print({name.split('.')[1] for name in sys.modules if name.startswith('deepccg.')})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    rooms = {room.strip("'") for room in done.stdout.strip("{}\n").split(", ")}
+    assert "estimator" in rooms
+    assert not rooms & {"experiment", "sweep", "streams", "tracking", "report"}
+
+
 def test_the_package_is_a_program_too() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "deepccg", "version"], capture_output=True, text=True, check=True
@@ -38,7 +50,7 @@ def test_the_package_is_a_program_too() -> None:
     assert done.stdout.startswith(f"deepccg {deepccg.__version__} ")
 
 
-@pytest.mark.parametrize("name", deepccg.__all__)
+@pytest.mark.parametrize("name", [*deepccg.__all__, "RiverClassifier"])
 def test_every_public_name_is_there(name: str) -> None:
     assert getattr(deepccg, name) is not None
     assert name in dir(deepccg)
@@ -58,6 +70,7 @@ def test_star_imports_what_is_public() -> None:
     found: dict[str, object] = {}
     exec("from deepccg import *", found)  # noqa: S102  (the statement under test)
     assert set(deepccg.__all__) <= set(found)
+    assert "RiverClassifier" not in found  # it needs an extra
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

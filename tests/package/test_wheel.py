@@ -72,10 +72,10 @@ def test_the_installed_wheel_runs(installed: Path, tmp_path: Path) -> None:
     started = "import sys, deepccg; from deepccg.cli import main"
     where = python("-c", f"{started}; print(deepccg.__file__)", cwd=tmp_path, **environment)
     assert Path(where.strip()).is_relative_to(installed)
-    told = python(
+    shown = python(
         "-c", f"{started}; sys.argv[1:] = ['version']; main()", cwd=tmp_path, **environment
     )
-    assert told.startswith("deepccg ")
+    assert shown.startswith("deepccg ")
     command = ["run", "--set", "stream.examples_per_class=20", "--preset", "paper", "--json"]
     script = f"{started}; sys.argv[1:] = {command!r}; main()"
     shown = json.loads(python("-c", script, cwd=tmp_path, **environment))

@@ -71,7 +71,7 @@ def batch_of(task: Task, size: int, seed: int) -> Batch:
 
 
 def in_the_last_task(name: str, **fields) -> Learner:
-    """A learner that has met all classes and has a full memory, where it has one."""
+    """A learner that has seen all classes and has a full memory, where it has one."""
     kind = METHODS[name]
     network = build_network(NetworkConfig(kind="mlp", layers=(8, 7)), (FEATURES,), 0)
     config = kind.Config(**{**FIELDS.get(name, {}), **fields})

@@ -74,7 +74,7 @@ def build_encoder(
         fields: Fields of ``NetworkConfig`` for a named encoder.
         shape: ``[F]`` or ``[C, H, W]``.
         dtype: Precision of a named encoder.
-        seed: Initialises a named encoder.
+        seed: Initialises a named encoder, and the lazy layers of a module.
     """
     if isinstance(encoder, nn.Module):
         if fields:

@@ -34,30 +34,20 @@ class FeatureTable:
     def __len__(self) -> int:
         return len(self.slots)
 
-    @property
-    def names(self) -> list[Hashable]:
-        """The feature in each slot."""
-        return list(self.slots)
-
     def add(self, names: Iterable[Hashable]) -> None:
         """Give slots to those of ``names`` that have none."""
         new = [name for name in names if name not in self.slots]
-        for name in sorted(new, key=_by_name):
+        for name in sorted(new, key=lambda name: (type(name).__name__, str(name))):
             self.slots[name] = len(self.slots)
 
     def keep(self, count: int) -> None:
         """Remove all but the first ``count`` features."""
-        for name in self.names[count:]:
+        for name in list(self.slots)[count:]:
             del self.slots[name]
 
     def row(self, x: Mapping[Any, Any]) -> FloatArray:
         """Return the values of ``x`` in their slots, 0 where missing; other names are ignored."""
-        values = [0.0] * len(self.slots)
-        for name, value in x.items():
-            slot = self.slots.get(name)
-            if slot is not None:
-                values[slot] = value
-        return np.array(values, dtype=np.float64)
+        return np.array([x.get(name, 0.0) for name in self.slots], dtype=np.float64)
 
     def rows(self, values: FloatArray, names: Iterable[Hashable]) -> FloatArray:
         """Return rows ``[N, F]`` of ``values [N, K]`` of the features ``names``; NaN is missing."""
@@ -114,7 +104,3 @@ def _are_finite(values: Iterable[Any]) -> bool:
         return math.isfinite(math.fsum(values))
     except (OverflowError, ValueError):
         return False
-
-
-def _by_name(name: Hashable) -> tuple[str, str]:
-    return type(name).__name__, str(name)

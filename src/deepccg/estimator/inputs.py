@@ -31,15 +31,13 @@ def check_inputs(estimator: Any, x: Any, *, reset: bool) -> Tensor:
     """
     if not reset and _is_plain(estimator, x):
         return torch.from_numpy(x.copy())
-    given = getattr(x, "shape", None)
-    shape = np.shape(np.asarray(x)) if given is None else tuple(given)
-    dimensions = len(shape)
-    if dimensions == 3:
+    shape = tuple(getattr(x, "shape", None) or np.asarray(x).shape)
+    if len(shape) == 3:
         raise InputError("images are [N, H, W, C]: grey ones need a last axis, X[..., None]")
     known = None if reset else estimator.input_shape_
-    if known is not None and len(known) == 3 and dimensions != 4:
+    if known is not None and len(known) == 3 and len(shape) != 4:
         raise InputError(f"images of {list(known)} were learned, this is {list(shape)}")
-    if dimensions == 4 and (known is None or len(known) == 3):
+    if len(shape) == 4 and (known is None or len(known) == 3):
         return _images(estimator, x, reset)
     vectors = validate_data(estimator, x, dtype=_VECTORS, reset=reset)
     if reset:
@@ -49,8 +47,8 @@ def check_inputs(estimator: Any, x: Any, *, reset: bool) -> Tensor:
 
 def check_labels(y: Any, x: Tensor) -> Labels:
     """Return ``y`` as ``[N]`` class labels, one for each of ``x``."""
-    if _are_plain(y, x):
-        return np.asarray(y)
+    if type(y) is np.ndarray and y.dtype.kind in "biuU" and y.shape == (len(x),):
+        return y
     if y is None:
         raise InputError("learning requires y to be passed, but the target y is None")
     listed = label_array(y) if isinstance(y, list | tuple) else y  # NumPy would truncate enums
@@ -85,11 +83,6 @@ def _is_plain(estimator: Any, x: Any) -> bool:
         and "feature_names_in_" not in vars(estimator)
         and bool(np.isfinite(x).all())
     )
-
-
-def _are_plain(y: Any, x: Tensor) -> bool:
-    """Return whether ``y`` is an array of integers, booleans or names, one for each of ``x``."""
-    return type(y) is np.ndarray and y.dtype.kind in "biuU" and y.shape == (len(x),)
 
 
 def _images(estimator: Any, x: Any, reset: bool) -> Tensor:

@@ -153,12 +153,9 @@ def _contributions(learner: DeepCCG) -> Tensor:
     store = learner.memory
     if store.size == 0:
         return torch.zeros(0, dtype=torch.float64)
-    posterior, scale = (
-        learner.current_classifier().posterior,
-        learner.current_classifier().scale.double(),
-    )
+    posterior, scale, _ = learner.current_classifier()
     n = posterior.count[store.y].double()
-    away = (_scaled(learner, store.x).double() - posterior.mean[store.y] * scale).square().sum(1)
-    moved = away / (n - 1).square()
+    centre = posterior.mean[store.y] * scale.double()
+    moved = (_scaled(learner, store.x).double() - centre).square().sum(1) / (n - 1).square()
     divergence = 0.5 * ((n - 1) * moved + learner.dim * (-1 / n - torch.log1p(-1 / n)))
     return torch.where(n > 1, divergence, torch.inf)

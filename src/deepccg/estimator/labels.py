@@ -1,6 +1,7 @@
 """Labels of any type, and tasks made of them, as integer codes that never move."""
 
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -26,11 +27,6 @@ class LabelTable:
     Codes are given in order of first appearance: a new label that sorts before others moves them
     in ``labels``, as scikit-learn requires, and changes nothing that was learned.
 
-    Args:
-        labels: ``[K]``, sorted.
-        codes: ``[K]``, a permutation of 0 to K - 1.
-        tasks: The sorted codes of each task learned; a task's number is its position.
-
     >>> table = LabelTable.empty().extended(np.array(["dog", "cow"]))
     >>> table = table.extended(np.array(["ant", "cow"]))
     >>> table.labels.tolist(), table.codes.tolist()
@@ -39,9 +35,9 @@ class LabelTable:
     [0, 2]
     """
 
-    labels: Labels
-    codes: IntArray
-    tasks: tuple[tuple[int, ...], ...] = ()
+    labels: Labels  # [K], sorted
+    codes: IntArray  # [K], a permutation of 0 to K - 1
+    tasks: tuple[tuple[int, ...], ...] = ()  # sorted codes of each; its number is its position
 
     @classmethod
     def empty(cls) -> "LabelTable":
@@ -69,7 +65,6 @@ class LabelTable:
         values = as_signed(values)
         positions = self._find(values)
         if positions is None:
-            self._check_kind(values)
             unknown = np.flatnonzero(~np.isin(values, self.labels))
             raise InputError(
                 f"the label {values[unknown[0]]!r} was never seen: known are {self.labels.tolist()}"
@@ -117,7 +112,6 @@ class LabelTable:
         if len(self) == 0:
             labels, new = found, np.ones(len(found), dtype=bool)
         else:
-            self._check_kind(values)
             new = ~np.isin(found, self.labels)
             labels = np.concatenate([self.labels, found[new]])
         arrival = np.argsort(np.argsort(first[new]))
@@ -126,25 +120,21 @@ class LabelTable:
         return LabelTable(labels[order], codes[order], self.tasks)
 
     def _find(self, values: Labels) -> IntArray | None:
-        """Return the position of each of ``values`` in ``labels``; ``None`` if one is new."""
+        """Return the position of each of ``values`` in ``labels``; ``None`` if one is new.
+
+        Reject numbers among names: to sort both together, NumPy would turn them into strings.
+        """
         if len(values) == 0:
             return np.empty(0, dtype=np.int64)
-        if len(self) == 0 or self._differs_in_kind(values):
+        if len(self) == 0:
             return None
-        nearest = np.minimum(np.searchsorted(self.labels, values), len(self) - 1)
-        return nearest if (self.labels[nearest] == values).all() else None
-
-    def _check_kind(self, values: Labels) -> None:
-        if self._differs_in_kind(values):
+        if (values.dtype.kind in _NUMBERS) != (self.labels.dtype.kind in _NUMBERS):
             raise InputError(
                 f"the labels so far are {self.labels.dtype}, these are {values.dtype}: "
                 f"numbers and names cannot be mixed"
             )
-
-    def _differs_in_kind(self, values: Labels) -> bool:
-        """Return whether NumPy would turn numbers into strings to sort both together."""
-        differ = (values.dtype.kind in _NUMBERS) != (self.labels.dtype.kind in _NUMBERS)
-        return differ and len(self) > 0
+        nearest = np.minimum(np.searchsorted(self.labels, values), len(self) - 1)
+        return nearest if (self.labels[nearest] == values).all() else None
 
 
 class Renumbered(NamedTuple):
@@ -155,18 +145,14 @@ class Renumbered(NamedTuple):
     new_task: dict[int, int]
 
 
-def task_labels(task: Iterable[Any]) -> Labels:
-    """Return the labels that a task allows, ``[K]``."""
+def task_labels(task: Iterable[Any], of: Labels | None = None) -> Labels:
+    """Return the labels that a task allows, ``[K]``; reject examples ``of`` other labels."""
     if isinstance(task, str) or not isinstance(task, Iterable):
         raise InputError(f"task is {task!r}: list the labels that are possible, [{task!r}, ...]")
-    return plain_labels(list(task))
-
-
-def check_within(labels: Labels, allowed: Labels) -> None:
-    """Reject labels outside the task's."""
-    outside = labels[~np.isin(labels, allowed)]
-    if len(outside):
+    allowed = plain_labels(list(task))
+    if of is not None and len(outside := of[~np.isin(of, allowed)]):
         raise InputError(f"the label {outside[0]!r} is not one of the task's {allowed.tolist()}")
+    return allowed
 
 
 def plain_labels(values: Any) -> Labels:
@@ -186,12 +172,10 @@ def label_array(values: Any) -> Labels:
         # The order of a set changes from run to run.
         unordered = isinstance(values, set | frozenset)
         values = sorted(values, key=repr) if unordered else list(values)
-    if isinstance(values, list) and _has_unusual_names(values):
-        return _objects(values)
-    try:
-        return np.atleast_1d(np.asarray(values))
-    except ValueError:  # some are lists themselves
-        return _objects(values)
+    if not (isinstance(values, list) and _has_unusual_names(values)):
+        with suppress(ValueError):  # some are lists themselves
+            return np.atleast_1d(np.asarray(values))
+    return np.fromiter(values, dtype=object, count=len(values))
 
 
 def as_signed(labels: Labels) -> Labels:
@@ -220,14 +204,16 @@ def _check_labels(labels: Labels) -> None:
     """Reject what is neither a name, a truth value nor a whole number that int64 can hold."""
     if labels.ndim == 1 and labels.dtype.kind in "biU":
         return
-    if labels.dtype.kind == "f" and np.isnan(labels.astype(np.float64)).any():
-        raise InputError(_MISSING)
-    usable = _usable(labels) if labels.ndim == 1 else np.zeros(len(labels), dtype=bool)
-    if not usable.all():
-        first = labels[~usable].tolist()[0]
+    if labels.dtype.kind == "f":
+        labels = labels.astype(np.float64)
+        if np.isnan(labels).any():
+            raise InputError(_MISSING)
+    possible = labels.ndim == 1 and labels.dtype.kind in "fuO"
+    unusable = [value for value in labels.tolist() if not (possible and _is_plain(value))]
+    if unusable:
         raise InputError(  # scikit-learn requires the first words
-            f"Unknown label type: {first!r} is neither a name, a truth value nor a whole number "
-            f"that int64 holds"
+            f"Unknown label type: {unusable[0]!r} is neither a name, a truth value nor a whole "
+            f"number that int64 holds"
         )
 
 
@@ -235,23 +221,6 @@ def _has_unusual_names(values: list[Any]) -> bool:
     """Return whether NumPy would truncate ``Enum`` members or write out numbers as names."""
     kinds = set(map(type, values))
     return kinds != {str} and any(issubclass(kind, str) for kind in kinds)
-
-
-def _objects(values: Sequence[Any]) -> Labels:
-    return np.fromiter(values, dtype=object, count=len(values))
-
-
-def _usable(labels: Labels) -> npt.NDArray[np.bool_]:
-    """Return which of ``labels [K]`` can be a label, ``[K]``."""
-    kind = labels.dtype.kind
-    if kind == "f":
-        numbers = labels.astype(np.float64)
-        return np.asarray((numbers == np.floor(numbers)) & (np.abs(numbers) < _LIMIT))
-    if kind == "u":
-        return np.asarray(labels.astype(np.uint64) < _LIMIT)
-    if kind == "O":
-        return np.array([_is_plain(value) for value in labels], dtype=bool)
-    return np.full(len(labels), kind in "biU")
 
 
 def _is_plain(value: Any) -> bool:

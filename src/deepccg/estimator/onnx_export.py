@@ -4,7 +4,6 @@ import importlib
 import json
 import logging
 import math
-import os
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -18,7 +17,7 @@ from torch import Tensor, nn
 
 from deepccg.core import InputError
 from deepccg.estimator.labels import IntArray
-from deepccg.estimator.persistence import check_target
+from deepccg.estimator.persistence import AnyPath, check_target
 from deepccg.methods import NetworkLearner
 from deepccg.records import write_atomically
 
@@ -64,9 +63,7 @@ class Inference(nn.Module):
         return torch.softmax(logits, dim=1), logits.argmax(dim=1)
 
 
-def export_classifier(
-    path: str | os.PathLike[str], classifier: "DeepCCGClassifier", kind: str
-) -> None:
+def export_classifier(path: AnyPath, classifier: "DeepCCGClassifier", kind: str) -> None:
     """See ``DeepCCGClassifier.export``."""
     if kind != "onnx":
         raise InputError(f"format is {kind!r}: only 'onnx' can be written")

@@ -1,6 +1,5 @@
 """A fitted classifier in one safe file, safetensors and JSON; and rollback of failed calls."""
 
-import dataclasses
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -51,7 +50,7 @@ def save_classifier(path: AnyPath, model: "DeepCCGClassifier") -> None:
     about = {
         "estimator": FORMAT,
         "params": _plain_params(model.get_params(deep=False)),
-        "plan": _plain_params({f.name: getattr(spec, f.name) for f in dataclasses.fields(spec)}),
+        "plan": _plain_params(vars(spec)),
         "labels": labels.labels.tolist(),
         "label_type": labels.labels.dtype.str,
         "codes": labels.codes.tolist(),
@@ -59,7 +58,7 @@ def save_classifier(path: AnyPath, model: "DeepCCGClassifier") -> None:
         "input_shape": list(model.input_shape_),
         "n_features_in": int(model.n_features_in_),
         "feature_names": None if names is None else names.tolist(),
-        "frozen": _frozen_parameters(model.learner_.network) if spec.has_own_encoder else [],
+        "frozen": _frozen_parameters(model),
     }
     try:
         save_state(target, state, about)
@@ -124,41 +123,35 @@ def _overrides(
 
 
 def _restore(
-    model: "DeepCCGClassifier",
-    state: State,
-    about: Mapping[str, Any],
-    overrides: Mapping[str, Any],
+    model: "DeepCCGClassifier", state: State, about: Mapping[str, Any], overrides: Mapping[str, Any]
 ) -> None:
     model.set_params(**{**about["params"], **overrides})
     lists = {"shape": tuple(about["plan"]["shape"]), "classes": tuple(about["plan"]["classes"])}
-    spec = LearnerSpec(**{**about["plan"], **lists, **overrides})
-    if spec.has_own_encoder:
-        spec = spec.with_frozen(about.get("frozen"))
-    learner = spec.build(state)
+    spec = LearnerSpec(**{**about["plan"], **lists, **overrides}).with_frozen(about.get("frozen"))
+    model._rebuild(spec, state)
     labels = np.array(about["labels"], dtype=np.dtype(about["label_type"]))
     codes = np.array(about["codes"], dtype=np.int64)
     if len(labels) != len(codes) or sorted(codes) != list(range(len(codes))):
         raise StateMismatch("the file's labels and codes do not fit together")
     model._labels = LabelTable(labels, codes, tuple(tuple(task) for task in about["tasks"]))
-    model._spec, model.learner_, model.classes_ = spec, learner, labels
+    model.classes_ = labels
     model.input_shape_ = tuple(about["input_shape"])
     model.n_features_in_ = about["n_features_in"]
     if about["feature_names"] is not None:
         model.feature_names_in_ = np.array(about["feature_names"], dtype=object)
 
 
-def _frozen_parameters(network: nn.Module) -> list[str]:
-    """Return the names of the parameters of the user's module that are not trained."""
-    module = network.get_submodule("module")
+def _frozen_parameters(model: "DeepCCGClassifier") -> list[str]:
+    """Return the names of the parameters of the user's module, if any, that are not trained."""
+    if isinstance(model._spec.encoder, str):
+        return []
+    module = model.learner_.network.get_submodule("module")
     return [name for name, p in module.named_parameters() if not p.requires_grad]
 
 
 def _plain_params(params: Mapping[str, Any]) -> dict[str, Any]:
     """Return JSON values; a module, or a generator as ``random_state``, is left out."""
-    plain = {
-        name: value.item() if isinstance(value, np.generic) else value
-        for name, value in params.items()
-    }
+    plain = {n: v.item() if isinstance(v, np.generic) else v for n, v in params.items()}
     for name, kept in (("encoder", str), ("random_state", int)):
         if name in plain and not isinstance(plain[name], kept):
             plain[name] = None

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Container, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from itertools import pairwise
 from typing import Any
 
@@ -16,7 +16,7 @@ from deepccg.estimator.features import FeatureTable, FloatArray, frame_values, p
 from deepccg.estimator.inputs import check_count
 from deepccg.estimator.labels import Labels, LabelTable, plain_labels
 from deepccg.estimator.persistence import transaction
-from deepccg.estimator.spec import can_forget, only_if
+from deepccg.estimator.spec import only_deepccg
 
 try:
     import pandas as pd
@@ -107,7 +107,7 @@ class RiverClassifier(base.MiniBatchClassifier):
     @property
     def features(self) -> list[Any]:
         """The name of each input of ``classifier``."""
-        return self._table.names
+        return list(self._table.slots)
 
     def rows(self, X: Any) -> FloatArray:  # noqa: N803  (scikit-learn's name)
         """Return dictionaries, or a data frame, as the array ``[N, F]`` for ``classifier``."""
@@ -137,12 +137,12 @@ class RiverClassifier(base.MiniBatchClassifier):
             raise InputError(f"there are {len(values)} rows and {len(labels)} labels")
         self._known_labels().extended(labels)
         parts = list(_split_at_new_features(values, names, known=self._table.slots))
-        with self._transaction(), self._learner_transaction(several=len(parts) > 1):
+        with self._transaction(calls=len(parts)):
             for rows, new in parts:
                 self._add_features(new)
                 self._learn(self._table.rows(values[rows], names), labels[rows])
 
-    @only_if(can_forget)
+    @only_deepccg("cannot forget")
     def forget(self, cls: Any) -> None:
         """Remove a label, or several, learned or waiting, as if no example had come with it.
 
@@ -194,22 +194,20 @@ class RiverClassifier(base.MiniBatchClassifier):
         self._waiting = examples[ready:]
 
     @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        """Restore inputs, features and waiting examples if the block fails."""
+    def _transaction(self, calls: int = 1) -> Iterator[None]:
+        """Undo everything if the block fails; a single ``partial_fit`` undoes its own steps."""
         waiting, features = self._waiting, len(self._table)
+        several = calls > 1 and self._has_learned()
         try:
-            with transaction(self.classifier):
+            with (
+                transaction(self.classifier),
+                self.classifier.learner_.transaction() if several else nullcontext(),
+            ):
                 yield
         except BaseException:
             self._waiting = waiting
             self._table.keep(features)
             raise
-
-    def _learner_transaction(self, *, several: bool) -> AbstractContextManager[None]:
-        """Undo the steps of a block that fails; a single ``partial_fit`` does so itself."""
-        if not (several and self._has_learned()):
-            return nullcontext()
-        return self.classifier.learner_.transaction()
 
     def _known_labels(self) -> LabelTable:
         """Return the labels learned, and those of examples that wait."""
@@ -228,13 +226,12 @@ class RiverClassifier(base.MiniBatchClassifier):
     def _probabilities(self, X: Any) -> tuple[list[Any], FloatArray]:  # noqa: N803
         """Return the labels seen so far and their probabilities ``[N, K]``, 0 while they wait."""
         labels = self._known_labels().labels
-        if not self._has_classes():
-            return labels.tolist(), np.full((len(X), len(labels)), 1 / max(len(labels), 1))
         probability = np.zeros((len(X), len(labels)))
-        if len(X) == 0:
-            return labels.tolist(), probability
-        known = np.searchsorted(labels, self.classifier.classes_)
-        probability[:, known] = self.classifier.predict_proba(self.rows(X))
+        if not self._has_classes():
+            probability += 1 / max(len(labels), 1)
+        elif len(X):
+            known = np.searchsorted(labels, self.classifier.classes_)
+            probability[:, known] = self.classifier.predict_proba(self.rows(X))
         return labels.tolist(), probability
 
 

@@ -21,37 +21,24 @@ from deepccg.methods.deepccg import DeepCCG
 
 @dataclass(frozen=True)
 class LearnerSpec:
-    """Everything needed to build an estimator's learner: its parameters, and its first data.
+    """Everything needed to build an estimator's learner: its parameters, and its first data."""
 
-    Args:
-        method: A name of ``METHODS``.
-        method_params: Fields of the method.
-        encoder: A name, or a module.
-        encoder_params: Fields of ``NetworkConfig``.
-        memory: Examples that may be stored, in total.
-        device: Where the learner lives.
-        shape: The shape of one input, ``[F]`` or ``[C, H, W]``.
-        double: Whether the inputs are float64.
-        classes: Codes known in advance.
-        seed: Of every draw.
-
-    Attributes:
-        DEFAULTS: Fields in which the estimators differ from a method's own defaults. A stream may
-            change what a class is, so DeepCCG's stored examples are renewed.
-    """
-
+    # Fields in which the estimators differ from a method's own defaults. A stream may change what
+    # a class is, so DeepCCG's stored examples are renewed.
     DEFAULTS: ClassVar[Mapping[str, Mapping[str, Any]]] = {"deepccg": {"renewal": "errors"}}
 
+    # Parameters of ``DeepCCGClassifier``
     method: str
     method_params: Mapping[str, Any]
     encoder: str | nn.Module
     encoder_params: Mapping[str, Any]
     memory: int
     device: str
-    shape: tuple[int, ...]
-    double: bool
-    classes: tuple[int, ...]
-    seed: int
+
+    shape: tuple[int, ...]  # of one input, ``[F]`` or ``[C, H, W]``
+    double: bool  # whether the inputs are float64
+    classes: tuple[int, ...]  # codes known in advance
+    seed: int  # of every draw
 
     @classmethod
     def with_defaults(cls, method: Any, params: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -91,23 +78,13 @@ class LearnerSpec:
         config = validated(chosen.Config, self.method_params, "method_params")
         dtype = torch.float64 if self.double else torch.float32
         network = build_encoder(self.encoder, self.encoder_params, self.shape, dtype, self.seed)
-        learner = chosen(
-            _on_device(network, self.device),
-            config,
-            memory=self.memory,
-            classes=self.classes,
-            seed=self.seed,
-        )
+        network = _on_device(network, self.device)
+        learner = chosen(network, config, memory=self.memory, classes=self.classes, seed=self.seed)
         if isinstance(learner, DeepCCG):
             learner.native = kernels.unavailable_reason() is None
         if state is not None:
             learner.load_state_dict(state)
         return learner
-
-    @property
-    def has_own_encoder(self) -> bool:
-        """Whether the encoder is a module of the user's."""
-        return isinstance(self.encoder, nn.Module)
 
     def with_frozen(self, names: Container[str] | None) -> "LearnerSpec":
         """Return a spec with a copy of the user's module that trains all parameters but ``names``.
@@ -164,20 +141,15 @@ def learner_class(method: Any) -> type[NetworkLearner[Any]]:
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
-def only_if(check: Callable[[Any], bool]) -> Callable[[Method], Method]:
-    """Make a method available where ``check(estimator)`` holds: ``available_if``, with types."""
+def only_deepccg(others: str) -> Callable[[Method], Method]:
+    """Make an estimator's method available with DeepCCG only; ``others`` says what others lack.
+
+    DeepCCG models each class by a Gaussian that the stored examples alone determine.
+    """
+
+    def check(estimator: Any) -> bool:
+        if not issubclass(learner_class(estimator.method), DeepCCG):
+            raise AttributeError(f"method {estimator.method!r} {others}: choose deepccg")
+        return True
+
     return cast(Callable[[Method], Method], available_if(check))
-
-
-def is_generative(estimator: Any) -> bool:
-    """Return whether the method models each class by a Gaussian."""
-    if not issubclass(learner_class(estimator.method), DeepCCG):
-        raise AttributeError(f"method {estimator.method!r} has no class densities; deepccg has")
-    return True
-
-
-def can_forget(estimator: Any) -> bool:
-    """Return whether examples can be removed from the method's memory without a trace."""
-    if not issubclass(learner_class(estimator.method), DeepCCG):
-        raise AttributeError(f"method {estimator.method!r} cannot forget; deepccg can")
-    return True

@@ -37,7 +37,8 @@ def unlearn(state: State, labels: LabelTable, cls: Any, index: Any) -> tuple[Sta
         slots = check_slots(index, len(state.tensors["memory.y"]))
         columns = torch.unique(state.tensors["memory.y"][slots]).tolist()
         state = _without_examples(state, slots)
-        forgotten = _unseen_classes(state, columns)
+        outputs = state.meta["parts"]["outputs"]
+        forgotten = [outputs["classes"][c] for c in columns if not outputs["seen"][c]]
     kept = labels.without(forgotten)
     if forgotten:
         state = _without_classes(state, kept.new_code, kept.new_task)
@@ -61,13 +62,7 @@ def _without_examples(state: State, slots: Sequence[int]) -> State:
     seen = (torch.tensor(outputs["seen"]) - gone).clamp(min=0).tolist()
     outputs["seen"] = seen
     outputs["arrival"] = [column for column in outputs["arrival"] if seen[column]]
-    return _replaced(_kept_rows(state, keep), outputs)
-
-
-def _unseen_classes(state: State, columns: Sequence[int]) -> list[int]:
-    """Return the codes of those of ``columns`` that have no seen example left."""
-    outputs = state.meta["parts"]["outputs"]
-    return [outputs["classes"][column] for column in columns if not outputs["seen"][column]]
+    return _changed(state, keep, outputs)
 
 
 def _without_classes(
@@ -92,11 +87,12 @@ def _without_classes(
     }
     y = state.tensors["memory.y"]
     keep = torch.tensor([column in new_column for column in y.tolist()], dtype=torch.bool)
-    tensors = dict(_kept_rows(state, keep).tensors)
+    left = _changed(state, keep, changed)
+    tensors = dict(left.tensors)
     for name, ranks in (("memory.y", new_column), ("memory.task", new_task_idx)):
         renumbered = [ranks[value] for value in tensors[name].tolist()]
         tensors[name] = torch.tensor(renumbered, dtype=torch.int64, device=y.device)
-    return _replaced(State(tensors, state.meta), changed)
+    return State(tensors, left.meta)
 
 
 def _in_memory(name: str) -> bool:
@@ -107,14 +103,11 @@ def _ranks(values: Sequence[int]) -> dict[int, int]:
     return {value: rank for rank, value in enumerate(values)}
 
 
-def _kept_rows(state: State, keep: torch.Tensor) -> State:
+def _changed(state: State, keep: torch.Tensor, outputs: Mapping[str, object]) -> State:
+    """Return a state with these of the stored examples, ``keep [M]``, and this class table."""
     tensors = {
         name: value[keep.to(value.device)] if _in_memory(name) else value
         for name, value in state.tensors.items()
     }
-    return State(tensors, state.meta)
-
-
-def _replaced(state: State, outputs: Mapping[str, object]) -> State:
     parts = {**state.meta["parts"], "outputs": dict(outputs)}
-    return State(state.tensors, {**state.meta, "parts": parts})
+    return State(tensors, {**state.meta, "parts": parts})

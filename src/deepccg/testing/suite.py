@@ -6,9 +6,8 @@ from functools import partial
 import torch
 
 from deepccg.core import Config, InputError, Learner
-from deepccg.testing import check_batches, check_costs, check_predictions, check_states
-from deepccg.testing.assertions import ContractError
-from deepccg.testing.toy import Check, Subject
+from deepccg.testing import check_costs, check_learning, check_states
+from deepccg.testing.toy import Check, ContractError, Subject
 
 
 def check_learner(
@@ -38,10 +37,10 @@ def check_learner(
     ...
     ...     def learn(self, batch):
     ...         before = int(self.class_table.seen.sum())
-    ...         x, y, rows = self.begin_step(batch)
+    ...         x, y, task_idx = self.begin_step(batch)
     ...         slots = reservoir_slots(before, self.memory.capacity, len(y), self.generator)
     ...         kept = slots >= 0
-    ...         self.memory.write(slots[kept], x[kept], y[kept], rows[kept])
+    ...         self.memory.write(slots[kept], x[kept], y[kept], task_idx[kept])
     ...         self.steps += 1
     ...         return StepInfo(loss=0.0)
     ...
@@ -61,11 +60,16 @@ def check_learner(
     ...         return {k: v for k, v in super().state_parts().items() if k != "memory"}
     >>> check_learner(Forgetful)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    deepccg.testing.assertions.ContractError: Forgetful fails 1 of ... checks:
+    deepccg.testing.toy.ContractError: Forgetful fails 1 of ... checks:
     - resumes_bit_for_bit (Save, load in a fresh object, continue: as if never stopped): ...
     """
     checks = learner_checks(learner_class, config, expected_failures=expected_failures)
-    failures = [failure for _, check in checks if (failure := failure_of(check)) is not None]
+    failures: list[ContractError] = []
+    for _, check in checks:
+        try:
+            check()
+        except ContractError as failure:
+            failures.append(failure)
     if failures:
         count = f"{learner_class.__name__} fails {len(failures)} of {len(checks)} checks:"
         raise ContractError("\n- ".join([count, *map(str, failures)])) from failures[0]
@@ -88,36 +92,36 @@ def learner_checks(
     With pytest, ``@pytest.mark.parametrize(("name", "check"), learner_checks(MyLearner))``.
     """
     expected = dict(expected_failures or {})
-    names = [check.__name__ for check in CHECKS]
-    if unknown := sorted(expected.keys() - set(names)):
-        raise InputError(f"no check is named {unknown}; there are {sorted(names)}")
+    checks = {check.__name__: check for check in CHECKS}
+    if unknown := sorted(expected.keys() - checks.keys()):
+        raise InputError(f"no check is named {unknown}; there are {sorted(checks)}")
     subject = Subject(learner_class, config)
     return [
         (name, partial(run_check, name, check, subject, expected.get(name)))
-        for name, check in zip(names, CHECKS, strict=True)
+        for name, check in checks.items()
     ]
 
 
 CHECKS: tuple[Check, ...] = (
-    check_predictions.config_is_closed_and_documented,
-    check_predictions.steps_tell_finite_scalars,
-    check_predictions.uniform_before_learning,
-    check_predictions.uniform_on_unseen_tasks,
-    check_predictions.probabilities_are_proper,
-    check_predictions.predict_agrees_with_scores,
-    check_predictions.predicting_changes_nothing,
-    check_predictions.it_learns,
-    check_batches.inputs_are_not_modified,
-    check_batches.inputs_are_not_kept,
-    check_batches.odd_batches_are_learned,
-    check_batches.open_task_is_learned,
-    check_batches.columns_never_move,
-    check_batches.equal_tasks_are_one_task,
-    check_batches.images_are_learned,
-    check_batches.refuses_bad_batches,
-    check_costs.same_seed_same_trajectory,
-    check_costs.global_generators_do_not_matter,
-    check_costs.global_generators_are_not_touched,
+    check_learning.config_is_closed_and_documented,
+    check_learning.steps_tell_finite_scalars,
+    check_learning.uniform_before_learning,
+    check_learning.uniform_on_unseen_tasks,
+    check_learning.probabilities_are_proper,
+    check_learning.predict_agrees_with_scores,
+    check_learning.predicting_changes_nothing,
+    check_learning.it_learns,
+    check_learning.inputs_are_not_modified,
+    check_learning.inputs_are_not_kept,
+    check_learning.odd_batches_are_learned,
+    check_learning.open_task_is_learned,
+    check_learning.columns_never_move,
+    check_learning.equal_tasks_are_one_task,
+    check_learning.images_are_learned,
+    check_learning.refuses_bad_batches,
+    check_states.same_seed_same_trajectory,
+    check_states.global_generators_do_not_matter,
+    check_states.global_generators_are_not_touched,
     check_states.resumes_bit_for_bit,
     check_states.states_are_snapshots,
     check_states.refuses_foreign_states,
@@ -146,12 +150,3 @@ def run_check(name: str, check: Check, subject: Subject, expected_failure: str |
             raise ContractError(f"{name} passes, but was expected to fail: {expected_failure}")
     finally:
         torch.set_num_threads(threads)
-
-
-def failure_of(check: Callable[[], None]) -> ContractError | None:
-    """Run a check and return its failure, if any."""
-    try:
-        check()
-    except ContractError as failure:
-        return failure
-    return None

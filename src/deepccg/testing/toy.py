@@ -1,6 +1,10 @@
-"""The toy stream that learners are tested on: one Gaussian cloud of vectors per label."""
+"""What the checks are written with: a toy stream, learners on it, and one-line assertions.
+
+The stream has one Gaussian cloud of vectors for each label.
+"""
 
 import json
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -14,6 +18,7 @@ from torch import Tensor, nn
 from deepccg.core import (
     Batch,
     Config,
+    DeepCCGError,
     Learner,
     State,
     Task,
@@ -23,7 +28,6 @@ from deepccg.core import (
 from deepccg.networks import NetworkConfig, build_network
 
 FEATURES = 8
-LAYERS = (16, 8)
 MEMORY = 12
 TASKS = (Task(0, (7, 3)), Task(1, (1_000_003, 5)))  # labels neither contiguous nor sorted
 LABELS = (7, 3, 1_000_003, 5)
@@ -39,31 +43,21 @@ class Subject:
 
     def learner(
         self,
-        *,
-        memory: int = MEMORY,
-        classes: Sequence[int] = (),
-        seed: int = 0,
-        layers: tuple[int, ...] = LAYERS,
-        shape: tuple[int, ...] = (FEATURES,),
-    ) -> Learner:
-        """Return a new learner on a new network; ``seed`` draws the network's weights, too."""
-        network = build_network(NetworkConfig(kind="mlp", layers=layers), shape, seed)
-        return self.on(network, memory=memory, classes=classes, seed=seed)
-
-    def on(
-        self,
-        network: nn.Module,
+        network: nn.Module | None = None,
         *,
         memory: int = MEMORY,
         classes: Sequence[int] = (),
         seed: int = 0,
     ) -> Learner:
-        """Return a new learner on ``network``."""
+        """Return a new learner; ``seed`` also draws the weights of a network that is not given."""
+        network = toy_network(seed=seed) if network is None else network
         return self.learner_class(network, self.config, memory=memory, classes=classes, seed=seed)
 
-    def trained(self, batches: Sequence[Batch], *, seed: int = 0) -> Learner:
+    def trained(
+        self, batches: Sequence[Batch], network: nn.Module | None = None, seed: int = 0
+    ) -> Learner:
         """Return a new learner that has learned ``batches``."""
-        learner = self.learner(seed=seed)
+        learner = self.learner(network, seed=seed)
         for batch in batches:
             learner.learn(batch)
         return learner
@@ -72,13 +66,15 @@ class Subject:
 Check = Callable[[Subject], None]
 
 
+def toy_network(
+    layers: tuple[int, ...] = (16, 8), shape: Sequence[int] = (FEATURES,), seed: int = 0
+) -> nn.Module:
+    """Return a small MLP for inputs of ``shape``."""
+    return build_network(NetworkConfig(kind="mlp", layers=layers), shape, seed)
+
+
 def toy_batch(
-    step: int,
-    task: Task | None,
-    *,
-    labels: Sequence[int] = (),
-    size: int = 5,
-    purpose: str = "stream",
+    step: int, task: Task | None, labels: Sequence[int] = (), size: int = 5, purpose: str = "stream"
 ) -> Batch:
     """Return fresh tensors, equal for equal arguments; ``labels`` are drawn unless given."""
     generator = make_generator(step, purpose)
@@ -138,12 +134,69 @@ def saved_state(learner: Learner) -> State:
     return State(tensors, meta)
 
 
-def tensor_bytes(state: State) -> int:
-    """Return the bytes of all tensors of a state."""
-    return sum(tensor.numel() * tensor.element_size() for tensor in state.tensors.values())
-
-
 def examples_within(state: State, stream: Tensor) -> int:
     """Return how many rows of the state's tensors are examples of the stream."""
     rows = [t for t in state.tensors.values() if t.shape[1:] == stream.shape[1:]]
     return sum(int((t[:, None] == stream[None]).all(dim=2).any(dim=1).sum()) for t in rows)
+
+
+class ContractError(DeepCCGError, AssertionError):
+    """A learner violates the contract; one line for each failed check."""
+
+    def __str__(self) -> str:
+        return Exception.__str__(self)
+
+
+def require(holds: bool, why: str) -> None:
+    """Fail unless a condition holds."""
+    if not holds:
+        raise ContractError(why)
+
+
+def require_refused(
+    errors: tuple[type[Exception], ...], call: Callable[[], object], what: str = "the call"
+) -> None:
+    """Fail unless a call raises one of ``errors``, with a message."""
+    wanted = " or ".join(error.__name__ for error in errors)
+    try:
+        call()
+    except errors as refusal:
+        require(bool(str(refusal)), f"{what}: the {type(refusal).__name__} does not say why")
+        return
+    raise ContractError(f"{what} was accepted instead of refused with {wanted}")
+
+
+def require_same(expected: State, found: State, when: str) -> None:
+    """Fail unless two states have equal names, shapes, types and bits, and equal JSON."""
+    require(expected.tensors.keys() == found.tensors.keys(), f"tensors come or go {when}")
+    for name, tensor in expected.tensors.items():
+        other = found.tensors[name]
+        same = tensor.dtype == other.dtype and torch.equal(tensor.cpu(), other.cpu())
+        require(same, f"the tensor {name} differs {when}")
+    require(expected.meta == found.meta, f"the JSON part of the state differs {when}")
+
+
+def require_uniform(learner: Learner, task: Task) -> None:
+    """Fail unless the classes of ``task`` have equal probabilities."""
+    probabilities = learner.predict_proba(toy_probe(), task)
+    share = [(label in task.classes) / len(task.classes) for label in learner.columns(task)]
+    expected = torch.tensor(share).expand(len(toy_probe()), -1)
+    found = probabilities[0].tolist()
+    same = probabilities.shape == expected.shape and torch.allclose(probabilities.float(), expected)
+    require(same, f"{found} over columns {learner.columns(task)} under {task}, not uniform")
+
+
+def require_proper(learner: Learner, seen: set[int]) -> None:
+    """Fail unless predictions are valid under every task, after the labels ``seen``."""
+    x = toy_probe()
+    for task in askable(learner):
+        allowed = seen if task is None else (seen & set(task.classes) or set(task.classes))
+        columns = learner.columns(task)
+        logits = learner.predict_logits(x, task)
+        where = f"under {'no task' if task is None else task}"
+        require(logits.shape == (len(x), len(columns)), f"scores {list(logits.shape)} {where}")
+        outside = [column for column, label in enumerate(columns) if label not in allowed]
+        named = [columns[c] for c in outside if not bool((logits[:, c] == -math.inf).all())]
+        require(not named, f"labels {named} are not allowed, but scored above -inf {where}")
+        total = torch.softmax(logits, dim=1).sum(dim=1)
+        require(torch.allclose(total, torch.ones_like(total)), f"sums {total.tolist()} {where}")
