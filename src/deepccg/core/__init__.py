@@ -16,15 +16,7 @@ from deepccg.core.errors import (
 from deepccg.core.inputs import InputForm, all_finite, has_finite_squares, kind_of, require_finite
 from deepccg.core.learner import Learner
 from deepccg.core.seeding import derive_seed, make_generator
-from deepccg.core.types import (
-    Batch,
-    MemoryUsage,
-    State,
-    StepInfo,
-    Task,
-    TestSet,
-    check_examples,
-)
+from deepccg.core.types import Batch, MemoryUsage, State, StepInfo, Task, TestSet, check_examples
 
 __all__ = [
     "Batch",

@@ -128,10 +128,7 @@ def _sizes_type(name: str, fields: tuple[str, ...]) -> type[Sizes]:
 
 
 def load_kernels(
-    name: str,
-    sources: Sequence[Path],
-    headers: Sequence[Path],
-    self_test: SelfTest,
+    name: str, sources: Sequence[Path], headers: Sequence[Path], self_test: SelfTest
 ) -> KernelLibrary | str:
     """Return the compiled kernels, or in a few words why they cannot be used.
 

@@ -98,10 +98,7 @@ class Replay(NamedTuple):
 
 
 def sample_replay(
-    memory: MemoryStore,
-    config: ContextConfig,
-    generator: torch.Generator,
-    tasks: int | None = None,
+    memory: MemoryStore, config: ContextConfig, generator: torch.Generator, tasks: int | None = None
 ) -> Replay:
     """Draw R: at most half of memory, and of each class one example less than it has.
 

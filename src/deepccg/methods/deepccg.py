@@ -80,8 +80,7 @@ class GaussianConfig(ContextConfig):
         "(grouped), or of those only few examples, the others moved along (lazy)",
     )
     replay_tasks: PositiveInt | None = Field(
-        None,
-        description="random tasks a replay is drawn from: by default all if exact, else 2",
+        None, description="random tasks a replay is drawn from: by default all if exact, else 2"
     )
     refresh: PositiveInt = Field(
         4,
@@ -294,12 +293,7 @@ class DeepCCG(NetworkLearner[DeepCCGConfig]):
         return torch.tensor(self.config.embedding_scale, dtype=self.dtype, device=self.device)
 
     def log_likelihood(
-        self,
-        z: Tensor,
-        labels: Tensor,
-        batch: int,
-        classifier: GaussianClassifier,
-        mask: Tensor,
+        self, z: Tensor, labels: Tensor, batch: int, classifier: GaussianClassifier, mask: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Log conditional marginal likelihoods that exist (Eq. 9), and which of ``z`` have one.
 

@@ -21,8 +21,7 @@ class NetworkConfig(Config):
     """Which embedding, and how large."""
 
     kind: Literal["auto", "resnet18", "mlp", "identity"] = Field(
-        "auto",
-        description="auto takes resnet18 for images of 16 pixels a side or more, else mlp",
+        "auto", description="auto takes resnet18 for images of 16 pixels a side or more, else mlp"
     )
     width: PositiveInt = Field(10, description="resnet18: filters of the first stage (paper: 64/6)")
     affine: bool = Field(True, description="resnet18: learned scale and shift in the norms")
