@@ -158,15 +158,15 @@ def test_each_example_is_compared_under_its_own_mask(
 class ConditionsOnReplay(Recorded):
     """Wrong: R is part of what the posterior rests on, so that examples explain themselves."""
 
-    def context_slots(self, mask, replay, over_quota):
-        return super().context_slots(mask, replay[:0], over_quota)
+    def context_slots(self, mask, replay, reselected):
+        return super().context_slots(mask, replay[:0], reselected)
 
 
 class ComparesWithEveryClass(Recorded):
     """Wrong: denominators run over all classes whatever the task."""
 
-    def class_masks(self, task_idx, replay):
-        return torch.ones_like(super().class_masks(task_idx, replay))
+    def masks(self, task_idx, replay):
+        return torch.ones_like(super().masks(task_idx, replay))
 
 
 class StepsTwice(Recorded):

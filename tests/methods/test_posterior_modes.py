@@ -54,10 +54,10 @@ def same_learning(one, other) -> None:
 class Everything(DeepCCG):
     """Embeds all of memory outside R, needed or not."""
 
-    def context_slots(self, mask, replay, over_quota):
+    def context_slots(self, mask, replay, reselected):
         del mask
         every_class = torch.ones(1, len(self.class_table)).bool()
-        return super().context_slots(every_class, replay, over_quota)
+        return super().context_slots(every_class, replay, reselected)
 
 
 VARIANTS = [
@@ -262,7 +262,7 @@ def test_estimated_means_are_right_on_average(world):
     batch = world.batch([0, 1, 0], PAIRS[0])
     x, y, rows = learner.begin_step(batch)
     replay = learner.sample_replay().slots
-    rest = learner.context_slots(learner.class_masks(rows, replay), replay, [])
+    rest = learner.context_slots(learner.masks(rows, replay), replay, y)
     means, told = [], []
     for seed in range(600):
         learner.cache.generator.manual_seed(seed)
@@ -290,7 +290,7 @@ def test_replayed_examples_do_not_explain_themselves(world):
         learner.learn(batch)
     x, y, rows = learner.begin_step(world.batch([0, 1], PAIRS[0]))
     replay = learner.sample_replay().slots
-    rest = learner.context_slots(learner.class_masks(rows, replay), replay, [])
+    rest = learner.context_slots(learner.masks(rows, replay), replay, y)
     given = []
     for offset in (0.0, 3.0):
         learner.cache.generator.manual_seed(0)
@@ -356,7 +356,7 @@ def test_a_state_with_caches_goes_on_without_them(world):
         lazy.learn(batch)
     with pytest.warns(UserWarning, match="other method fields"):
         exact.load_state_dict(lazy.state_dict())
-    assert exact.memory.extras == ()
+    assert exact.memory.extra_bytes == {}
     batch = world.batch(LABELS[0], WINDOWS[0])
     assert exact.learn(batch).loss == pytest.approx(lazy.learn(batch).loss, rel=1e-12)
 

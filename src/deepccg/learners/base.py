@@ -137,6 +137,12 @@ class NetworkLearner(Learner, Generic[ConfigT]):
         """Class columns of what ``replay_inputs`` returns, ``[B + R]``."""
         return torch.cat([y, self.memory.y.index_select(0, slots)])
 
+    def masks(self: "NetworkLearner[Any]", task_idx: Tensor, slots: Tensor) -> Tensor:
+        """Classes each example of batch and replay is compared with, ``[B + R, C]``."""
+        train, again = self.config.train_mask, self.config.replay_mask
+        replayed = self.memory.task.index_select(0, slots)
+        return self.class_table.replay_mask(train, task_idx, again, replayed).to(self.device)
+
     def optimise(self, loss: Tensor) -> float:
         """One optimiser step on everything that is trained; returns the loss."""
         self.apply_gradients(self.gradients(loss))

@@ -34,6 +34,11 @@ from deepccg.memory import (
     replace,
 )
 
+Quota = Annotated[
+    Literal["fixed", "growing"],
+    Field(description="memory shared among all known classes, or among those seen so far"),
+]
+
 
 class SelectionConfig(Config):
     """What is stored of each class."""
@@ -48,9 +53,7 @@ class SelectionConfig(Config):
         description="mean to keep: of memory and batch (printed), or weighted by the number of "
         "examples each stands for (evidence)",
     )
-    quota: Literal["fixed", "growing"] = Field(
-        "fixed", description="memory shared among all known classes, or among those seen so far"
-    )
+    quota: Quota = "fixed"
     renewal: Annotated[float, Field(ge=0, le=1)] | Literal["errors"] = Field(
         0.0,
         description="lasso, greedy, swap: probability that a new example displaces any stored one "
@@ -73,14 +76,8 @@ class SelectionConfig(Config):
     @property
     def lasso(self) -> LassoConfig:
         """The lasso's fields together."""
-        return LassoConfig(
-            penalty=self.lasso_penalty,
-            steps=self.lasso_steps,
-            lr=self.lasso_lr,
-            start=self.lasso_start,
-            constraint=self.lasso_constraint,
-            normalise=self.lasso_normalise,
-        )
+        own = {name.removeprefix("lasso_"): value for name, value in self if "lasso_" in name}
+        return LassoConfig(**own)
 
 
 class Selection:
@@ -139,14 +136,15 @@ class Selection:
         evicted = self._random_evictions(request)
         if natively is not None and request.must_choose:
             freed, admitted = self._exchange(y, natively, request, evicted)
-            batch = {"x": x, "y": y, "task": task_idx, **extras}
-            replace(self.memory, np.concatenate([evicted, freed]), batch, admitted)
-            return
-        index = candidates_of(request.classes, self.memory, y, evicted)
-        keep = torch.from_numpy(index.real)
-        if request.must_choose:
-            keep = self.select(self._candidates(embeddings(index), index, request))
-        index.apply(keep, self.memory, x, y, task_idx, evicted, **extras)
+        else:
+            index = candidates_of(request.classes, self.memory, y, evicted)
+            keep = index.real
+            if request.must_choose:
+                candidates = self._candidates(embeddings(index), index, request)
+                keep = self.select(candidates).cpu().numpy()
+            freed, admitted = index.changes(keep, self.memory.size)
+        batch = {"x": x, "y": y, "task": task_idx, **extras}
+        replace(self.memory, np.concatenate([evicted, freed]), batch, admitted)
 
     def _random_evictions(self, request: "SelectionRequest") -> IntArray:
         """Slots of stored examples that leave whatever the selection would keep (``renewal``).
@@ -169,24 +167,19 @@ class Selection:
     def _renewal(self, classes: list[int]) -> FloatArray:
         """The probability of each class ``[K]``; selectors at random take new examples anyway."""
         rate = self.config.renewal if self.config.selector in ("lasso", "greedy", "swap") else 0.0
-        return (
-            self.error_rates.of(classes) if rate == "errors" else np.full(len(classes), float(rate))
-        )
+        if rate == "errors":
+            return self.error_rates.of(classes)
+        return np.full(len(classes), float(rate))
 
     def _exchange(
         self, y: Tensor, z: "StepEmbeddings", request: "SelectionRequest", evicted: IntArray
-    ) -> kernels.Exchange:
+    ) -> tuple[IntArray, IntArray]:
         """Greedy removal for all classes, the means to keep included, in one native call."""
-        evidence = self.config.target == "evidence"
+        size, before = self.memory.size, request.before.astype(np.float64)
+        pool = pool_of(self.memory, y, evicted, unowned=len(self.class_table))
+        seen = before if self.config.target == "evidence" else np.full_like(before, -1.0)
         return kernels.greedy_exchange(
-            z.z,
-            z.rows(self.memory.size),
-            pool_of(self.memory, y, evicted, unowned=len(self.class_table)),
-            self.memory.size,
-            request.classes,
-            request.quota,
-            request.before.astype(np.float64) if evidence else np.full(len(request.before), -1.0),
-            self.generator,
+            z.z, z.rows(size), pool, size, request.classes, request.quota, seen, self.generator
         )
 
     def _request(self, y: Tensor) -> "SelectionRequest":

@@ -59,19 +59,14 @@ class MemoryStore:
         return self._counts
 
     @property
-    def extras(self) -> tuple[str, ...]:
-        """Names of what is stored beside example, class and task."""
-        return tuple(name for name in self._columns if name not in _OWN)
-
-    @property
     def bytes(self) -> int:
         """Bytes held by the stored examples and their labels, without extras."""
-        return sum(_bytes(self[name]) for name in _OWN)
+        return sum(self[name].nbytes for name in _OWN)
 
     @property
     def extra_bytes(self) -> dict[str, int]:
         """Bytes held by each extra column."""
-        return {name: _bytes(self[name]) for name in self.extras}
+        return {name: self[name].nbytes for name in self._columns if name not in _OWN}
 
     def append(self, x: Tensor, y: Tensor, task: Tensor, **extras: Tensor) -> None:
         """Store further examples behind the present ones."""
@@ -280,7 +275,6 @@ def offer_to_reservoir(
     x: Tensor,
     y: Tensor,
     task: Tensor,
-    *,
     seen: int,
     generator: torch.Generator,
     capacity: int | None = None,
@@ -290,9 +284,8 @@ def offer_to_reservoir(
 
     ``capacity`` may be smaller than the store's; ``extras`` are further columns ``[B, ...]``.
     """
-    slots = reservoir_slots(
-        seen, store.capacity if capacity is None else capacity, len(y), generator
-    )
+    places = store.capacity if capacity is None else capacity
+    slots = reservoir_slots(seen, places, len(y), generator)
     stored = slots >= 0
     kept = {name: column[stored] for name, column in extras.items()}
     store.write(slots[stored], x[stored], y[stored], task[stored], **kept)
@@ -305,7 +298,3 @@ _FIRST_SLOTS = 64
 def _empty() -> dict[str, Tensor]:
     labels = torch.empty(0, dtype=torch.int64)
     return {"x": torch.empty(0), "y": labels, "task": labels}
-
-
-def _bytes(tensor: Tensor) -> int:
-    return tensor.numel() * tensor.element_size()

@@ -1,13 +1,13 @@
-"""Build a seeded network from a configuration and an input shape."""
+"""Build a seeded network from a configuration and an input shape; embed with it in chunks."""
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import torch
 from pydantic import Field, PositiveInt
-from torch import nn
+from torch import Tensor, nn
 
 from deepccg.core import Config, InputError, derive_seed
 from deepccg.networks.kernels import unavailable_reason
@@ -15,6 +15,9 @@ from deepccg.networks.mlp import MLP, Flatten
 from deepccg.networks.resnet import SlimResNet18
 
 MOST_PARAMETERS = 10**9
+# Embedded at once without gradient: activations stay in the cache, and a multiple of eight images
+# fills the registers of the native kernels.
+IMAGES, VECTORS = 48, 2000
 
 
 class NetworkConfig(Config):
@@ -48,9 +51,9 @@ class LinearRemap(nn.Module):
         nn.init.eye_(self.map.weight)
         self.dim = dim
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         """``[B, ...] -> [B, D]``."""
-        mapped: torch.Tensor = self.map(self.network(x))
+        mapped: Tensor = self.map(self.network(x))
         return mapped
 
 
@@ -132,4 +135,37 @@ def _check_size(config: NetworkConfig, kind: str, shape: Sequence[int]) -> None:
         raise InputError(
             f"a network{size} for inputs {list(shape)} is too large, {MOST_PARAMETERS:,} are "
             f"allowed: lower network.width or network.layers"
+        )
+
+
+def map_in_chunks(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    """``function(x)``, which treats each example ``x [B, ...]`` by itself, a chunk at a time."""
+    size = IMAGES if x.ndim > 2 else VECTORS
+    if len(x) <= size:
+        return function(x)
+    return torch.cat([function(chunk) for chunk in torch.split(x, size)])
+
+
+def require_embeddable(network: nn.Module, x: Tensor, shape: Sequence[int]) -> None:
+    """Reject examples ``x`` that the network does not turn into ``shape``.
+
+    The network's ``forward`` is called as such: whoever counts forwards by hooks counts learning.
+    """
+    training = network.training
+    network.eval()
+    try:
+        with torch.no_grad():
+            z = network.forward(x)
+    except InputError:
+        raise
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        reason = str(error).partition("\n")[0]
+        raise InputError(
+            f"the network cannot embed inputs of shape {list(x.shape[1:])}: {reason}"
+        ) from error
+    finally:
+        network.train(training)
+    if tuple(z.shape) != tuple(shape):
+        raise InputError(
+            f"the network embeds one input as {list(z.shape)}, its `dim` says {list(shape)}"
         )
