@@ -58,11 +58,11 @@ def check_memory_is_ers(learner_class, world, make_world):
             assert torch.equal(ours.memory[name], ers.memory[name])
     held = [(label, task and task.id) for label, task in world.who(ours.memory.x)]
     rows = [None, *(task_id for task_id, _ in ours.class_table.tasks)]
-    told = [
+    expected = [
         (ours.classes[column], rows[row])
         for column, row in zip(ours.memory.y, ours.memory.task, strict=True)
     ]
-    assert held == told
+    assert held == expected
 
 
 def check_every_example_is_equally_likely(learner_class, runs=80):

@@ -306,9 +306,9 @@ def test_learned_scale_moves_and_a_given_one_stays(world):
     given_scale = recorded(world)
     for task, labels in zip(WINDOWS * 2, LABELS * 2, strict=True):
         batch = world.batch(labels, task)
-        tells = learned.learn(batch).extra["scale"]
+        reported = learned.learn(batch).extra["scale"]
         assert given_scale.learn(batch).extra["scale"] == 2.0
-        assert tells == pytest.approx(learned.before["scale"].log.exp().item())
+        assert reported == pytest.approx(learned.before["scale"].log.exp().item())
     assert learned.log_scale.log.exp().item() != pytest.approx(2.0, abs=1e-4)
 
 

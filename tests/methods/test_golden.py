@@ -1,6 +1,6 @@
 """Every method on one short stream, against the numbers it gave when they were last written.
 
-``make golden`` (or ``python tests/methods/test_golden.py``) writes golden.json anew.
+``make golden`` (or ``python tests/methods/test_golden.py``) writes golden.json.
 """
 
 import json

@@ -105,8 +105,10 @@ class ClassTable:
             return self.mask(train, torch.cat([task_idx, replayed]))
         return torch.cat([self.mask(train, task_idx), self.mask(replay, replayed)])
 
-    def columns_of(self, task: Task) -> list[int]:
-        """Columns of those of the task's classes that have been seen."""
+    def columns_of(self, task: Task | None) -> list[int]:
+        """Columns of those of the task's classes that have been seen; without a task, of all."""
+        if task is None:
+            return self.seen.nonzero().flatten().tolist()
         columns = [self._column[c] for c in task.classes if c in self._column]
         return [column for column in columns if self.seen[column] > 0]
 

@@ -81,9 +81,7 @@ class Context(NamedTuple):
     def with_step(self, replay: Tensor, z: Tensor) -> StepEmbeddings:
         """Everything a step has embedded: the context, then R, and the batch.
 
-        Args:
-            replay: Slots of R.
-            z: Embeddings of the batch and of R, ``[B + R, D]``.
+        ``replay [R]`` are the slots of R, ``z [B + R, D]`` the embeddings of the batch and of R.
         """
         batch, replayed = torch.split(z, [len(z) - len(replay), len(replay)])
         known = self.known
@@ -106,11 +104,8 @@ def sample_replay(
 ) -> Replay:
     """Draw R: at most half of memory, and of each class one example less than it has.
 
-    Args:
-        memory: What is drawn from.
-        config: ``replay_draw=literal`` lifts both limits.
-        generator: What draws.
-        tasks: Draw from about so many random tasks; by default from all.
+    ``replay_draw=literal`` lifts both limits. R is drawn from about ``tasks`` random tasks; by
+    default from all.
     """
     literal = config.replay_draw == "literal"
     size = config.replay if literal else min(config.replay, memory.size // 2)

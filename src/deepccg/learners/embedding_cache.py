@@ -20,15 +20,9 @@ class EmbeddingCache:
     """An embedding of each stored example and how often in a row it was estimated.
 
     Both are columns of the memory. What draws the examples to embed again is a generator of its
-    own: replays and ties are then those of an exact posterior, draw for draw.
-
-    Args:
-        memory: Where the examples are.
-        dim: The embedding's size.
-        dtype: Its precision.
-        refresh: How many random examples of each class a step embeds again.
-        max_age: After how many estimates an example is embedded again at the latest.
-        seed: Of the generator.
+    own: replays and ties are then those of an exact posterior, draw for draw. A step embeds
+    ``refresh`` random examples of each class again, and each at the latest after ``max_age``
+    estimates.
     """
 
     def __init__(

@@ -166,12 +166,7 @@ class HeadLearner(NetworkLearner[ConfigT]):
 
 
 class TaskHeads:
-    """The heads of all tasks, in one growing layer; no row serves two tasks.
-
-    Args:
-        head: Holds the rows, in the order in which they were asked for.
-        generator: Draws new rows.
-    """
+    """The heads of all tasks, in one growing layer; no row serves two tasks."""
 
     def __init__(self, head: GrowingLinear, generator: torch.Generator) -> None:
         self.head, self.generator = head, generator

@@ -76,7 +76,7 @@ class SelectionConfig(Config):
     @property
     def lasso(self) -> LassoConfig:
         """The lasso's fields together."""
-        own = {name.removeprefix("lasso_"): value for name, value in self if "lasso_" in name}
+        own = {k.removeprefix("lasso_"): v for k, v in self if k.startswith("lasso_")}
         return LassoConfig(**own)
 
 

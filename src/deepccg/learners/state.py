@@ -216,9 +216,7 @@ def tensors_of(name: str, state: State) -> dict[str, Tensor]:
 def rolled_back_on_error(parts: Iterable[Stateful], *, often: bool) -> Iterator[None]:
     """Bring all parts back to what they were if the block raises anything.
 
-    Args:
-        parts: What may change within the block.
-        often: Keep room for the copies, for the next time.
+    With ``often``, room for the copies is kept for the next time.
     """
     quick = StatefulModule if often else ()
     roll_back = [

@@ -79,12 +79,7 @@ class Teacher:
 
 
 class Snapshot:
-    """A teacher there may be: taken from a network and head, with the columns it knows.
-
-    Args:
-        network: What is copied when a snapshot is taken.
-        head: Its head.
-    """
+    """A teacher there may be: a copy of network and head, with the columns that it knows."""
 
     def __init__(self, network: nn.Module, head: GrowingLinear) -> None:
         self._network, self._head = network, head

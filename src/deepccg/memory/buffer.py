@@ -196,24 +196,18 @@ def draw_balanced(y: Tensor, count: int, generator: torch.Generator) -> Tensor:
 
 
 def draw_grouped(task: Tensor, count: int, groups: int, generator: torch.Generator) -> Tensor:
-    """``count`` slots (or all) from about ``groups`` random tasks, each slot equally likely.
+    """``count`` of M slots (or all) from about ``groups`` random tasks, each slot equally likely.
 
-    The M slots are laid out in a circle, tasks in random order and the slots of a task in random
-    order. A pattern of ``groups`` blocks, together ``count`` long and evenly spaced, is laid on it
-    at a uniformly random offset; what it covers is drawn. A slot is covered at exactly ``count`` of
-    the M offsets, so it is drawn with probability ``count / M``, whatever its task, however many
-    or few examples that task has, and however many tasks there are.
+    The slots, of tasks ``task [M]``, are laid out in a circle, tasks in random order and the slots
+    of a task in random order. A pattern of ``groups`` blocks, together ``count`` long and evenly
+    spaced, is laid on it at a uniformly random offset; what it covers is drawn. A slot is covered
+    at exactly ``count`` of the M offsets, so it is drawn with probability ``count / M``, whatever
+    its task, however many or few examples that task has, and however many tasks there are.
 
     A block of b slots that begins in a task of n reaches beyond it with probability (b - 1)/n at
     most, so tasks of n examples give ``groups (1 + (b - 1)/n)`` of them on average. Of each task
     the slots drawn are a uniformly random subset of its own; with one task that is
     ``draw_uniform``. What changes is only which slots come together.
-
-    Args:
-        task: The task index of each slot, ``[M]``.
-        count: How many slots.
-        groups: How many blocks.
-        generator: What draws.
     """
     size = len(task)
     count = min(count, size)
@@ -238,12 +232,9 @@ def draw_grouped(task: Tensor, count: int, groups: int, generator: torch.Generat
 
 
 def keep_one_per_class(slots: Tensor, y: Tensor, stored: Mapping[int, int]) -> Tensor:
-    """Drop one slot of every class that was drawn entirely, so that the rest still knows it.
+    """Drop one of the ``slots [n]`` of every class drawn entirely: the rest still knows it.
 
-    Args:
-        slots: Those drawn, ``[n]``.
-        y: The class column of each slot, ``[M]``.
-        stored: How many slots each class has.
+    ``y [M]`` has the class column of each slot, ``stored`` how many slots each class has.
     """
     own = y[slots].tolist()
     drawn = Counter(own)

@@ -218,7 +218,8 @@ class DeepCCG(NetworkLearner[DeepCCGConfig]):
             loss = self.optimise(-reduce_replay(log_prob, known, self.config.reduction))
         if self.error_rates is not None:
             self.error_rates.update(y, log_prob, valid)
-        self.update_memory(x, y, task_idx, context.with_step(replay, z), classifier.scale)  # Eq. 10
+        embedded = context.with_step(replay, z)
+        self.update_memory(x, y, task_idx, embedded, classifier.scale)  # Eqs. 10, 12
         scale = float(classifier.scale.detach())
         extra = {"terms": len(log_prob), "returned": returned, "scale": scale}
         return self.end_step(loss, len(replay), extra)

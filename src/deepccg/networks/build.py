@@ -63,14 +63,8 @@ def build_network(
     """Build a network for inputs of ``shape`` (without the batch axis), initialised from ``seed``.
 
     The same seed gives every method the same initial weights, and the global generator is left
-    as it was.
-
-    Args:
-        config: Which network.
-        shape: Of one input.
-        seed: For the initial weights.
-        native: Use compiled kernels, where the network and this machine have them; the result
-            differs in rounding only.
+    as it was. With ``native``, compiled kernels are used where the network and this machine have
+    them; the result differs in rounding only.
     """
     kind = network_kind(config, shape)
     if kind == "resnet18" and not _large(shape):
@@ -149,7 +143,7 @@ def map_in_chunks(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
 def require_embeddable(network: nn.Module, x: Tensor, shape: Sequence[int]) -> None:
     """Reject examples ``x`` that the network does not turn into ``shape``.
 
-    The network's ``forward`` is called as such: whoever counts forwards by hooks counts learning.
+    The network's ``forward`` is called as such: hooks that count forwards count learning only.
     """
     training = network.training
     network.eval()

@@ -146,7 +146,7 @@ class _Convolution(torch.autograd.Function):
         ctx.sizes = _convolution_sizes(x.shape, y.shape, kernel, stride, padding)
         ctx.save_for_backward(x, weight)
         _kernels()["convolve"](
-            sizes=ctx.sizes, images=x, weights=weight, results=y, threads=_threads()
+            sizes=ctx.sizes, images=x, weights=weight, results=y, threads=torch.get_num_threads()
         )
         return y
 
@@ -160,7 +160,7 @@ class _Convolution(torch.autograd.Function):
             x_gradient = torch.empty_like(x)
             _kernels()["convolve_images_gradient"](
                 sizes=ctx.sizes, gradient=gradient, weights=weight, images_gradient=x_gradient,
-                threads=_threads(),
+                threads=torch.get_num_threads(),
             )  # fmt: skip
         if ctx.needs_input_grad[1]:
             weight_gradient = _weight_gradient(ctx.sizes, x, gradient, weight, ctx.collected)
@@ -181,7 +181,7 @@ def _weight_gradient(
         result = weight.new_empty(samples, *weight.shape)
     _kernels()["convolve_weights_gradient"](
         sizes=sizes, images=x, gradient=gradient, weights_gradient=result, samples=samples,
-        threads=_threads(),
+        threads=torch.get_num_threads(),
     )  # fmt: skip
     return result
 
@@ -205,7 +205,7 @@ class _InstanceNorm(torch.autograd.Function):
         ctx.save_for_backward(x, y if relu else None, weight, moments)
         _kernels()["instance_norm"](
             sizes=_norm_sizes(x.shape), x=x, weight=weight, bias=bias, residual=residual, y=y,
-            moments=moments, epsilon=epsilon, relu=relu, threads=_threads(),
+            moments=moments, epsilon=epsilon, relu=relu, threads=torch.get_num_threads(),
         )  # fmt: skip
         return y
 
@@ -223,7 +223,7 @@ class _InstanceNorm(torch.autograd.Function):
             sizes=_norm_sizes(x.shape), gradient=_batch_last(gradient), x=x, y=y, weight=weight,
             moments=moments, x_gradient=x_gradient, residual_gradient=residual_gradient,
             sample_gradients=sample_gradients, weight_gradient=weight_gradient,
-            bias_gradient=bias_gradient, threads=_threads(),
+            bias_gradient=bias_gradient, threads=torch.get_num_threads(),
         )  # fmt: skip
         if weight is not None and ctx.collected is not None:
             for key, of_images in zip(ctx.keys, sample_gradients, strict=True):
@@ -256,7 +256,3 @@ def _convolution_sizes(
 @functools.lru_cache(maxsize=1024)
 def _norm_sizes(x: torch.Size) -> Sizes:
     return _kernels().sizes("NormSizes")(pixels=x[2] * x[3], channels=x[1], batch=x[0])
-
-
-def _threads() -> int:
-    return torch.get_num_threads()
