@@ -260,9 +260,9 @@ def test_estimated_means_are_right_on_average(world):
     for batch in pairs(world, rounds=5):
         learner.learn(batch)
     batch = world.batch([0, 1, 0], PAIRS[0])
-    x, y, rows = learner.begin_step(batch)
+    x, y, task_idx = learner.begin_step(batch)
     replay = learner.sample_replay().slots
-    rest = learner.context_slots(learner.masks(rows, replay), replay, y)
+    rest = learner.context_slots(learner.masks(task_idx, replay), replay, y)
     means, errors = [], []
     for seed in range(600):
         learner.cache.generator.manual_seed(seed)
@@ -288,9 +288,9 @@ def test_replayed_examples_do_not_explain_themselves(world):
     learner = learner_on(world, Estimated, posterior="lazy", refresh=2)
     for batch in pairs(world):
         learner.learn(batch)
-    x, y, rows = learner.begin_step(world.batch([0, 1], PAIRS[0]))
+    x, y, task_idx = learner.begin_step(world.batch([0, 1], PAIRS[0]))
     replay = learner.sample_replay().slots
-    rest = learner.context_slots(learner.masks(rows, replay), replay, y)
+    rest = learner.context_slots(learner.masks(task_idx, replay), replay, y)
     given = []
     for offset in (0.0, 3.0):
         learner.cache.generator.manual_seed(0)
