@@ -10,6 +10,7 @@ from deepccg.gaussian.posterior import (
     Posterior,
     Variance,
     class_posterior,
+    distances_filled_from_batch,
     fitted_scale,
     inflate_variance,
     leave_one_out_distances,
@@ -35,9 +36,9 @@ from deepccg.gaussian.selection import (
 
 __all__ = [
     "Candidates", "LassoConfig", "Posterior", "Prototypes", "Variance", "class_posterior",
-    "estimate_embeddings", "fitted_scale", "greedy_selection", "inflate_variance", "kernels",
-    "lasso_selection", "leave_one_out_distances", "log_class_predictive",
-    "log_conditional_marginal_likelihood", "log_predictive_density", "log_prototype_predictive",
-    "selection_objective", "squared_distances", "swap_selection", "target_weights",
-    "update_prototypes",
+    "distances_filled_from_batch", "estimate_embeddings", "fitted_scale", "greedy_selection",
+    "inflate_variance", "kernels", "lasso_selection", "leave_one_out_distances",
+    "log_class_predictive", "log_conditional_marginal_likelihood", "log_predictive_density",
+    "log_prototype_predictive", "selection_objective", "squared_distances", "swap_selection",
+    "target_weights", "update_prototypes",
 ]  # fmt: skip

@@ -12,11 +12,11 @@ from deepccg.gaussian import (
     Posterior,
     Variance,
     class_posterior,
+    distances_filled_from_batch,
     estimate_embeddings,
     fitted_scale,
     inflate_variance,
     kernels,
-    leave_one_out_distances,
     log_conditional_marginal_likelihood,
     log_predictive_density,
     squared_distances,
@@ -291,7 +291,7 @@ class DeepCCG(NetworkLearner[DeepCCGConfig]):
         """
         posterior, scale, variance = classifier
         if self.config.absent == "batch":
-            distance, count = _filled_from_batch(z, labels[:batch], posterior)
+            distance, count = distances_filled_from_batch(z, labels[:batch], posterior)
             distance = distance * scale.square()
             density = log_predictive_density(distance, count, mask, self.dim, variance)
             return log_conditional_marginal_likelihood(density, labels)
@@ -399,18 +399,3 @@ class DeepCCG(NetworkLearner[DeepCCGConfig]):
         if self.error_rates is not None and ERRORS not in state.meta["parts"]:
             state = without_rates(state, ERRORS)
         return super()._validate_state(state)
-
-
-def _filled_from_batch(z: Tensor, y: Tensor, posterior: Posterior) -> tuple[Tensor, Tensor]:
-    """Squared distances and counts ``[B + R, C]``; classes that memory lacks are the batch's.
-
-    The batch is measured against its own leave-one-out means for them.
-    """
-    distance = squared_distances(z, posterior.mean)
-    count = posterior.count.expand_as(distance)
-    size, n_classes = len(y), distance.shape[1]
-    from_batch, batch_count = leave_one_out_distances(z[:size], y, n_classes)
-    absent = count[:size] == 0
-    distance = torch.cat([torch.where(absent, from_batch, distance[:size]), distance[size:]])
-    count = torch.cat([torch.where(absent, batch_count, count[:size]), count[size:]])
-    return distance, count

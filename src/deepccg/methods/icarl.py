@@ -12,12 +12,7 @@ from deepccg.core import Batch, MemoryUsage, State, StateMismatch, StepInfo, Tas
 from deepccg.gaussian import Candidates, class_posterior, squared_distances
 from deepccg.learners.class_table import OPEN_TASK, Mask
 from deepccg.learners.heads import HeadLearner, ReplayConfig
-from deepccg.learners.memory_selection import (
-    Quota,
-    Selection,
-    SelectionConfig,
-    embed_candidates,
-)
+from deepccg.learners.memory_selection import Quota, Selection, SelectionConfig, embed_candidates
 from deepccg.learners.optimiser import Reduction, reduce_replay
 from deepccg.learners.readout import GaussianReadout, combine, only_known
 from deepccg.learners.state import Stateful
