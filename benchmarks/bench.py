@@ -37,7 +37,7 @@ from reference import ONE_BY_ONE, ResNet
 from deepccg.core import Learner, TestSet
 from deepccg.evaluation import evaluate
 from deepccg.methods import METHODS
-from deepccg.networks.embedding import IMAGES
+from deepccg.networks.build import IMAGES
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "bench.json"

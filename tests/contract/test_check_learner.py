@@ -246,7 +246,7 @@ def test_broken_learner_fails_the_checks_meant_for_it(broken):
 
 
 class NeedsTasksToPredict(SGD):
-    """A method may ask to be told the task of what it predicts."""
+    """A method may ask for the task of what it predicts."""
 
     def predict_logits_each(self, x: Tensor, tasks: Sequence[Task | None]) -> list[Tensor]:
         if None in tasks:

@@ -121,7 +121,7 @@ def test_slopes_are_those_of_the_other_classes():
 
 
 def test_stale_caches_are_hardly_worse_than_none():
-    """Caches that tell nothing: moving them would double the error of the sample alone."""
+    """Caches without information: moving them would double the error of the sample alone."""
     generator = torch.Generator().manual_seed(0)
     classes, m, s = 40, 10, 2
     y = torch.arange(classes).repeat_interleave(m)

@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepccg.memory import MemoryStore, candidates_of
+from deepccg.memory import MemoryStore, candidates_of, replace
 
 N_CLASSES = 4
 batches = st.lists(
@@ -48,7 +48,9 @@ def test_store_follows_the_dictionary(batches, quota, data):
             kept = data.draw(st.sets(st.sampled_from(range(len(offered))), max_size=quota))
             keep[k, sorted(kept)] = True
             model[c] = {offered[i] for i in kept}
-        index.apply(keep, store, serial[:, None].float(), y, task)
+        freed, admitted = index.changes(keep.numpy(), store.size)
+        batch = {"x": serial[:, None].float(), "y": y, "task": task}
+        replace(store, freed, batch, admitted)
         assert contents(store) == model
         assert store.size <= store.capacity
 
@@ -60,5 +62,7 @@ def test_a_full_store_exchanges_between_classes():
     y = torch.tensor([1])
     index = candidates_of([0, 1], store, y)
     keep = torch.tensor([[True, False, True], [True, False, False]])
-    index.apply(keep, store, torch.tensor([[1.0]]), y, torch.tensor([0]))
+    freed, admitted = index.changes(keep.numpy(), store.size)
+    batch = {"x": torch.tensor([[1.0]]), "y": y, "task": torch.tensor([0])}
+    replace(store, freed, batch, admitted)
     assert contents(store) == {0: {0, 8}, 1: {1}, 2: set(), 3: set()}

@@ -8,7 +8,13 @@ from hypothesis import strategies as st
 from scipy.stats import chi2
 
 from deepccg.gaussian import Candidates
-from deepccg.memory import MemoryStore, candidates_of, class_balanced_reservoir, reservoir_slots
+from deepccg.memory import (
+    MemoryStore,
+    candidates_of,
+    class_balanced_reservoir,
+    replace,
+    reservoir_slots,
+)
 
 LENGTH, CAPACITY, STREAMS = 50, 10, 2500
 
@@ -121,7 +127,9 @@ def class_streams(seen_for, seed: int) -> np.ndarray:
             real, stored = torch.from_numpy(index.real), torch.from_numpy(index.stored)
             candidates = Candidates(z, real, stored, z[:, 0], quotas, seen)
             keep = class_balanced_reservoir(candidates, generator)
-            index.apply(keep, store, position[:, None], y, torch.zeros_like(y))
+            freed, admitted = index.changes(keep.numpy(), store.size)
+            batch = {"x": position[:, None], "y": y, "task": torch.zeros_like(y)}
+            replace(store, freed, batch, admitted)
             arrived += size
         assert store.size == classes * quota
         counts += np.bincount(store.x.flatten(), minlength=length)

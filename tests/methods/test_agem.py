@@ -38,8 +38,8 @@ class ProjectsEachTensor(AGEM):
 class ReferenceOfTheCurrentTask(AGEM):
     """Wrong: the batch's own task is part of the reference."""
 
-    def draw_reference(self, rows):
-        return super().draw_reference(torch.full_like(rows, -1))
+    def draw_reference(self, task_idx):
+        return super().draw_reference(torch.full_like(task_idx, -1))
 
 
 def modules_of(learner):
@@ -54,9 +54,9 @@ def recorded(learner_class):
     """Keeps what a step began with: the modules and the reference examples."""
 
     class Recorded(learner_class):
-        def draw_reference(self, rows):
+        def draw_reference(self, task_idx):
             self.before = copy.deepcopy(modules_of(self))
-            slots = super().draw_reference(rows)
+            slots = super().draw_reference(task_idx)
             self.reference = self.memory.x[slots]
             return slots
 

@@ -75,5 +75,5 @@ def test_a_learner_in_one_piece_says_so() -> None:
     learner = OnePiece(network)
     learner.learn(toy_batch(0, Task(0, (7, 3))))
     for ask in (lambda: learner.representation(toy_probe()), learner.classifier):
-        with pytest.raises(InputError, match="OnePiece does not tell its embedding from"):
+        with pytest.raises(InputError, match="OnePiece does not separate its embedding from"):
             ask()

@@ -32,17 +32,17 @@ class Restarting(DeepCCGReservoir):
     def finish_task(self):
         self.came = 0
 
-    def update_memory(self, x, y, rows, *_):
-        offer_to_reservoir(self.memory, x, y, rows, seen=self.came, generator=self.generator)
+    def update_memory(self, x, y, task_idx, *_):
+        offer_to_reservoir(self.memory, x, y, task_idx, seen=self.came, generator=self.generator)
         self.came += len(y)
 
 
 class CountsOnlyStored(DeepCCGReservoir):
     """Wrong: the counter stops when the memory is full, so new examples are stored too often."""
 
-    def update_memory(self, x, y, rows, *_):
+    def update_memory(self, x, y, task_idx, *_):
         size = self.memory.size
-        offer_to_reservoir(self.memory, x, y, rows, seen=size, generator=self.generator)
+        offer_to_reservoir(self.memory, x, y, task_idx, seen=size, generator=self.generator)
 
 
 def check_memory_is_ers(learner_class, world, make_world):
@@ -57,12 +57,12 @@ def check_memory_is_ers(learner_class, world, make_world):
         for name in ("x", "y", "task"):
             assert torch.equal(ours.memory[name], ers.memory[name])
     held = [(label, task and task.id) for label, task in world.who(ours.memory.x)]
-    rows = [None, *(task_id for task_id, _ in ours.class_table.tasks)]
-    told = [
-        (ours.classes[column], rows[row])
+    task_ids = [None, *(task_id for task_id, _ in ours.class_table.tasks)]
+    expected = [
+        (ours.classes[column], task_ids[row])
         for column, row in zip(ours.memory.y, ours.memory.task, strict=True)
     ]
-    assert held == told
+    assert held == expected
 
 
 def check_every_example_is_equally_likely(learner_class, runs=80):

@@ -42,21 +42,21 @@ def recorded(learner_class):
 class UsesMeans(DeepCCGStandardHead):
     """Wrong: the loss compares with the class means in memory, not with the head."""
 
-    def loss(self, x, y, rows, replay):
+    def loss(self, x, y, task_idx, replay):
         inputs = torch.cat([x, self.memory.x[replay]]) if len(replay) else x
         known = self.embed(self.memory.x) if self.memory.size else x.new_zeros(0, self.dim)
         means = class_posterior(known, self.memory.y, len(self.class_table)).mean
         logits = -squared_distances(self.network(inputs), means) / 2 + 0 * self.logits(inputs)
         labels = torch.cat([y, self.memory.y[replay]])
-        terms = masked_cross_entropy(logits, labels, self.masks(rows, replay))
+        terms = masked_cross_entropy(logits, labels, self.masks(task_idx, replay))
         return reduce_replay(terms, len(y), self.config.reduction)
 
 
 class ReplaysUnderTheBatchsTask(DeepCCGStandardHead):
     """Wrong: every replayed example has the incoming batch's mask."""
 
-    def masks(self, rows, replay):
-        return super().masks(rows, replay[:0])[:1].expand(len(rows) + len(replay), -1)
+    def masks(self, task_idx, replay):
+        return super().masks(task_idx, replay[:0])[:1].expand(len(task_idx) + len(replay), -1)
 
 
 def check_steps_are_ers(learner_class, world, assert_stepped, **fields):

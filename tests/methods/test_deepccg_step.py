@@ -158,15 +158,15 @@ def test_each_example_is_compared_under_its_own_mask(
 class ConditionsOnReplay(Recorded):
     """Wrong: R is part of what the posterior rests on, so that examples explain themselves."""
 
-    def context_slots(self, mask, replay, over_quota):
-        return super().context_slots(mask, replay[:0], over_quota)
+    def context_slots(self, mask, replay, reselected):
+        return super().context_slots(mask, replay[:0], reselected)
 
 
 class ComparesWithEveryClass(Recorded):
     """Wrong: denominators run over all classes whatever the task."""
 
-    def class_masks(self, task_idx, replay):
-        return torch.ones_like(super().class_masks(task_idx, replay))
+    def masks(self, task_idx, replay):
+        return torch.ones_like(super().masks(task_idx, replay))
 
 
 class StepsTwice(Recorded):
@@ -306,9 +306,9 @@ def test_learned_scale_moves_and_a_given_one_stays(world):
     given_scale = recorded(world)
     for task, labels in zip(WINDOWS * 2, LABELS * 2, strict=True):
         batch = world.batch(labels, task)
-        tells = learned.learn(batch).extra["scale"]
+        reported = learned.learn(batch).extra["scale"]
         assert given_scale.learn(batch).extra["scale"] == 2.0
-        assert tells == pytest.approx(learned.before["scale"].log.exp().item())
+        assert reported == pytest.approx(learned.before["scale"].log.exp().item())
     assert learned.log_scale.log.exp().item() != pytest.approx(2.0, abs=1e-4)
 
 

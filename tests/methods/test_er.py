@@ -120,9 +120,9 @@ def test_labels_tasks_and_examples_stay_together(world):
     for task, labels in zip(WINDOWS * 4, LABELS * 4, strict=True):
         learner.learn(world.batch(labels, task))
         memory = learner.memory
-        rows = [None, *(task_id for task_id, _ in learner.class_table.tasks)]
+        task_ids = [None, *(task_id for task_id, _ in learner.class_table.tasks)]
         held = [
-            (learner.classes[column], rows[row])
+            (learner.classes[column], task_ids[row])
             for column, row in zip(memory.y, memory.task, strict=True)
         ]
         assert held == [(label, own.id) for label, own in world.who(memory.x)]

@@ -18,17 +18,17 @@ LABELS = ([3, 4, 4, 3], [0, 1, 0], [2, 3, 1, 2, 1])
 class OwnTaskReplay(ERACE):
     """Wrong: replayed examples are compared with their own task, as in ER."""
 
-    def masks(self, rows, replay):
-        own = self.class_table.mask("task", torch.cat([rows, self.memory.task[replay]]))
+    def masks(self, task_idx, replay):
+        own = self.class_table.mask("task", torch.cat([task_idx, self.memory.task[replay]]))
         return own.to(self.device)
 
 
 class SliceFromMax(ERACE):
     """Wrong: every column from the largest one seen is taken for a class still to come."""
 
-    def masks(self, rows, replay):
-        masks = super().masks(rows, replay)
-        masks[: len(rows), int(self.class_table.seen.nonzero().max()) :] = True
+    def masks(self, task_idx, replay):
+        masks = super().masks(task_idx, replay)
+        masks[: len(task_idx), int(self.class_table.seen.nonzero().max()) :] = True
         return masks
 
 
@@ -56,13 +56,13 @@ def check_which_rows_are_touched(learner_class, world):
         batch = world.batch(labels, task)
         seen = {label for label, _ in world.log}
         stored = torch.arange(learner.memory.size)
-        x, y, rows = learner.begin_step(batch)
-        stream = learner.loss(x, y, rows, stored[:0])
+        x, y, task_idx = learner.begin_step(batch)
+        stream = learner.loss(x, y, task_idx, stored[:0])
         touched = head_rows_touched(learner, stream)
         assert {label for label, size in touched.items() if size > 0} == set(labels)
         assert set(labels) == set(task.classes)
         if len(stored):
-            everything = learner.loss(x, y, rows, stored)
+            everything = learner.loss(x, y, task_idx, stored)
             assert all(
                 size == 0
                 for label, size in head_rows_touched(learner, everything).items()
@@ -70,7 +70,7 @@ def check_which_rows_are_touched(learner_class, world):
             )
             touched = head_rows_touched(learner, everything - stream)
             assert {label for label, size in touched.items() if size > 1e-6} == seen
-        learner.update_memory(x, y, rows)
+        learner.update_memory(x, y, task_idx)
 
 
 def check_step(learner_class, world, assert_stepped, present_only):

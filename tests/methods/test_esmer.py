@@ -43,7 +43,7 @@ class NoOutliers(ESMER):
 class WarmUp(ESMER):
     """Wrong online: nothing is stored or noted in the first epoch of a task, the only one."""
 
-    def update_memory(self, x, y, rows):
+    def update_memory(self, x, y, task_idx):
         pass
 
     def note(self, error):
@@ -53,8 +53,8 @@ class WarmUp(ESMER):
 class CountsAll(ESMER):
     """Wrong: the reservoir's counter also counts what it was not offered."""
 
-    def update_memory(self, x, y, rows):
-        super().update_memory(x, y, rows)
+    def update_memory(self, x, y, task_idx):
+        super().update_memory(x, y, task_idx)
         self.errors.offered = int(self.class_table.seen.sum())
 
 

@@ -241,7 +241,7 @@ def test_a_large_batch_is_split_and_still_one_step(world):
 
 
 def test_a_stiff_penalty_holds_proximally_and_diverges_explicitly(make_world):
-    """Parameters the past needs stay where they were; the share of stiff ones is told."""
+    """Parameters the past needs stay where they were; the share of stiff ones is reported."""
     world = make_world()
     held = EWC(world.network(), EWC.Config(lr=LR, strength=1e12), classes=range(6))
     stream = list(windows(world))

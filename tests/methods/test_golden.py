@@ -1,6 +1,6 @@
 """Every method on one short stream, against the numbers it gave when they were last written.
 
-``make golden`` (or ``python tests/methods/test_golden.py``) writes golden.json anew.
+``make golden`` (or ``python tests/methods/test_golden.py``) writes golden.json.
 """
 
 import json
@@ -145,9 +145,9 @@ def test_a_thousandth_of_a_percent_in_the_step_size_is_noticed():
 class KeepsTheFirst(ER):
     """Wrong: a memory that, once full, never changes."""
 
-    def update_memory(self, x, y, rows):
+    def update_memory(self, x, y, task_idx):
         free = self.memory.capacity - self.memory.size
-        self.memory.append(x[:free], y[:free], rows[:free])
+        self.memory.append(x[:free], y[:free], task_idx[:free])
 
 
 def test_other_masks_and_another_memory_are_noticed():

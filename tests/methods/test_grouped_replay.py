@@ -13,8 +13,8 @@ from deepccg.memory import draw_grouped
 DRAWS = 2000
 
 
-def rows(*sizes: int) -> torch.Tensor:
-    """Task rows of a memory, tasks interleaved as slots that are reused would have them."""
+def task_indices(*sizes: int) -> torch.Tensor:
+    """Task indices of a memory, tasks interleaved as slots that are reused would have them."""
     ordered = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
     return ordered[torch.randperm(len(ordered), generator=torch.Generator().manual_seed(1))]
 
@@ -32,7 +32,7 @@ def inclusions(task: torch.Tensor, count: int, groups: int) -> torch.Tensor:
     [
         ((10,) * 6, 10, 2),
         ((1, 2, 3, 30, 4), 10, 2),  # tasks smaller than a block, one larger than all the rest
-        ((0, 7, 0, 9), 5, 3),  # rows without a stored example; more blocks than tasks
+        ((0, 7, 0, 9), 5, 3),  # tasks without a stored example; more blocks than tasks
         ((40,), 10, 2),  # no tasks: one open task
         ((5, 5, 5), 14, 2),  # nearly all of memory
         ((9, 3, 8), 3, 7),  # more blocks than examples
@@ -43,7 +43,7 @@ def test_each_stored_example_is_equally_likely(sizes, count, groups):
     """Chi-square of the inclusion counts; draws of one call exclude each other, which only
     makes the counts steadier than independent ones: the bound is on the safe side but for the
     clusters, whose members come together (at most count/groups of them)."""
-    task = rows(*sizes)
+    task = task_indices(*sizes)
     found = inclusions(task, count, groups)
     share = count / len(task)
     assert found.sum() == DRAWS * count
@@ -56,7 +56,7 @@ def test_each_stored_example_is_equally_likely(sizes, count, groups):
 
 def test_each_task_is_met_as_often_as_its_size_says():
     """The same, task by task: inclusion of any member, against an exact enumeration of offsets."""
-    task = rows(4, 12, 8)
+    task = task_indices(4, 12, 8)
     count, groups = 6, 2
     sizes = [4, 12, 8]
     generator = torch.Generator().manual_seed(3)
@@ -69,7 +69,7 @@ def test_each_task_is_met_as_often_as_its_size_says():
 
 
 def test_few_tasks_are_met():
-    task = rows(*(50,) * 20)
+    task = task_indices(*(50,) * 20)
     generator = torch.Generator().manual_seed(0)
     for groups in (1, 2, 3):
         met = [len(task[draw_grouped(task, 10, groups, generator)].unique()) for _ in range(2000)]
@@ -85,7 +85,7 @@ def test_few_tasks_are_met():
     st.integers(0, 99),
 )
 def test_slots_are_distinct_and_as_many_as_asked(sizes, count, groups, seed):
-    task = rows(*sizes)
+    task = task_indices(*sizes)
     generator = torch.Generator().manual_seed(seed)
     drawn = draw_grouped(task, count, groups, generator).tolist()
     assert len(set(drawn)) == len(drawn) == min(count, len(task))
@@ -94,7 +94,7 @@ def test_slots_are_distinct_and_as_many_as_asked(sizes, count, groups, seed):
 
 def test_slots_of_a_task_come_in_any_company():
     """Within a task every pair is equally likely."""
-    task = rows(6, 6)
+    task = task_indices(6, 6)
     generator = torch.Generator().manual_seed(0)
     pairs = Counter()
     for _ in range(DRAWS):

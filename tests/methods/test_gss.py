@@ -18,9 +18,9 @@ LABELS = ([0, 1, 2, 1], [1, 2, 3, 3, 2], [2, 4, 3])
 class Recorded:
     """Mixed into a variant: keeps what was drawn, and each new example's score."""
 
-    def gradient_products(self, x, y, rows, drawn):
+    def gradient_products(self, x, y, task_idx, drawn):
         self.drawn = self.memory.x[drawn]
-        return super().gradient_products(x, y, rows, drawn)
+        return super().gradient_products(x, y, task_idx, drawn)
 
     def scores_of(self, products, batch):
         self.new_scores = super().scores_of(products, batch)
@@ -34,11 +34,11 @@ def recorded(learner_class):
 class WrongMask(GSS):
     """Wrong: gradients compared over all classes, whatever the task."""
 
-    def gradient_products(self, x, y, rows, drawn):
-        self.masks = lambda rows, replay: torch.ones(
-            len(rows) + len(replay), len(self.class_table), dtype=torch.bool
+    def gradient_products(self, x, y, task_idx, drawn):
+        self.masks = lambda task_idx, replay: torch.ones(
+            len(task_idx) + len(replay), len(self.class_table), dtype=torch.bool
         )
-        products = super().gradient_products(x, y, rows, drawn)
+        products = super().gradient_products(x, y, task_idx, drawn)
         del self.masks
         return products
 

@@ -24,7 +24,7 @@ class DistilsReseen(ICaRL):
 
 
 class OldAlways(ICaRL):
-    """Wrong: the old network is taken anew at every step."""
+    """Wrong: the old network is taken again at every step."""
 
     def learn(self, batch):
         if self.past.teacher is not None:
@@ -297,12 +297,12 @@ def test_a_task_limits_the_prediction_to_its_classes(world):
     learner = taught(world)
     x = world.batch([0, 1, 2, 3, 4]).x
     free = dict(zip(learner.classes, learner.predict_logits(x).T, strict=True))
-    told = dict(zip(learner.classes, learner.predict_logits(x, WINDOWS[1]).T, strict=True))
+    found = dict(zip(learner.classes, learner.predict_logits(x, WINDOWS[1]).T, strict=True))
     for label in learner.classes:
         if label in WINDOWS[1].classes:
-            assert torch.equal(told[label], free[label])
+            assert torch.equal(found[label], free[label])
         else:
-            assert told[label].eq(-torch.inf).all()
+            assert found[label].eq(-torch.inf).all()
 
 
 def test_rescaled_features_predict_the_same(world):

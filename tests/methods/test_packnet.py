@@ -193,7 +193,7 @@ def test_only_free_filters_move_then_only_the_chosen(network):
             assert gained.tolist() == [number] * expected
             frozen = owner != number if chosen else owner != FREE
             if step % BATCHES == BATCHES // 2:
-                frozen &= previous != FREE  # the others were drawn anew at this step
+                frozen &= previous != FREE  # the others were drawn again at this step
             for name, parameter in learner.network.named_parameters():
                 if any(parameter is own for own in layer.parameters):
                     assert torch.equal(parameter[frozen], before[name][frozen]), name
@@ -263,7 +263,7 @@ def test_when_a_task_chooses(timing, batches, owned):
         learner.learn(batch)
         found.append(max(int(owner.max()) for owner in learner.packing.owners))
     assert found == owned
-    learner.learn(stream(mlp, WINDOWS[1:2], 1)[0])  # whoever has not chosen does so at the end
+    learner.learn(stream(mlp, WINDOWS[1:2], 1)[0])  # a task that has not chosen does so at the end
     for owner in learner.packing.owners:
         assert int((owner == 1).sum()) == claimed(len(owner), 0.3)
 

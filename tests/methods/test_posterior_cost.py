@@ -8,7 +8,7 @@ import torch
 from deepccg.core import Batch, Task
 from deepccg.methods import DeepCCG
 from deepccg.networks import MLP
-from deepccg.networks.embedding import IMAGES
+from deepccg.networks.build import IMAGES
 
 VECTOR, IMAGE, PER_TASK = (4,), (1, 2, 2), 5
 

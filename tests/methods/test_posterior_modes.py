@@ -54,10 +54,10 @@ def same_learning(one, other) -> None:
 class Everything(DeepCCG):
     """Embeds all of memory outside R, needed or not."""
 
-    def context_slots(self, mask, replay, over_quota):
+    def context_slots(self, mask, replay, reselected):
         del mask
         every_class = torch.ones(1, len(self.class_table)).bool()
-        return super().context_slots(every_class, replay, over_quota)
+        return super().context_slots(every_class, replay, reselected)
 
 
 VARIANTS = [
@@ -142,7 +142,7 @@ def test_grouped_and_balanced_draws_exclude_each_other():
 
 @pytest.mark.parametrize("fields", VARIANTS, ids=str)
 def test_lazy_is_exact_when_it_embeds_all_of_each_class(world, fields):
-    """Draw for draw: whom to embed anew is drawn by a generator of its own."""
+    """Draw for draw: what to embed again is drawn by a separate generator."""
     fields = {"replay_tasks": 2, **fields}
     exact = learner_on(world, **fields)
     for limits in ({"refresh": 30}, {"refresh": 1, "max_age": 0}):
@@ -255,20 +255,20 @@ def test_caches_stay_with_their_examples(make_world, windows, refresh, max_age, 
 
 
 def test_estimated_means_are_right_on_average(world):
-    """Over the draws of whom to embed anew, from one state with stale caches."""
+    """Over the draws of what to embed again, from one state with stale caches."""
     learner = learner_on(world, Estimated, posterior="lazy", refresh=2, max_age=1000, lr=0.5)
     for batch in pairs(world, rounds=5):
         learner.learn(batch)
     batch = world.batch([0, 1, 0], PAIRS[0])
-    x, y, rows = learner.begin_step(batch)
+    x, y, task_idx = learner.begin_step(batch)
     replay = learner.sample_replay().slots
-    rest = learner.context_slots(learner.class_masks(rows, replay), replay, [])
-    means, told = [], []
+    rest = learner.context_slots(learner.masks(task_idx, replay), replay, y)
+    means, errors = [], []
     for seed in range(600):
         learner.cache.generator.manual_seed(seed)
         _, given = learner.embed_step(x, replay, rest, y)
         means.append(class_posterior(given.z, learner.memory.y[rest], 8).mean)
-        told.append(given.error)
+        errors.append(given.error)
     with torch.no_grad():
         z = learner.network(learner.memory.x[rest])
     truth = class_posterior(z, learner.memory.y[rest], 8).mean
@@ -277,7 +277,7 @@ def test_estimated_means_are_right_on_average(world):
     assert bool((error > 0).any())  # the caches are stale
     miss = (drawn.mean(dim=0) - truth).abs()
     assert bool((miss <= 5 * drawn.std(dim=0) / 600**0.5 + 1e-12).all())
-    assert torch.stack(told).mean(dim=0).sum().item() == pytest.approx(
+    assert torch.stack(errors).mean(dim=0).sum().item() == pytest.approx(
         error.sum().item(),
         rel=0.35,  # the spread is pooled over classes
     )
@@ -288,9 +288,9 @@ def test_replayed_examples_do_not_explain_themselves(world):
     learner = learner_on(world, Estimated, posterior="lazy", refresh=2)
     for batch in pairs(world):
         learner.learn(batch)
-    x, y, rows = learner.begin_step(world.batch([0, 1], PAIRS[0]))
+    x, y, task_idx = learner.begin_step(world.batch([0, 1], PAIRS[0]))
     replay = learner.sample_replay().slots
-    rest = learner.context_slots(learner.class_masks(rows, replay), replay, [])
+    rest = learner.context_slots(learner.masks(task_idx, replay), replay, y)
     given = []
     for offset in (0.0, 3.0):
         learner.cache.generator.manual_seed(0)
@@ -356,7 +356,7 @@ def test_a_state_with_caches_goes_on_without_them(world):
         lazy.learn(batch)
     with pytest.warns(UserWarning, match="other method fields"):
         exact.load_state_dict(lazy.state_dict())
-    assert exact.memory.extras == ()
+    assert exact.memory.extra_bytes == {}
     batch = world.batch(LABELS[0], WINDOWS[0])
     assert exact.learn(batch).loss == pytest.approx(lazy.learn(batch).loss, rel=1e-12)
 

@@ -165,7 +165,7 @@ def check_predictions(learner_class, world):
         for asked in (None, task):
             allowed = sorted(world.allowed("task", asked, learner.classes) & set(counts))
             found = learner.predict_proba(probe.x, asked)
-            for row, told in zip(z, found, strict=True):
+            for row, probability in zip(z, found, strict=True):
                 scores = [
                     log_joint(
                         learner.config,
@@ -178,8 +178,8 @@ def check_predictions(learner_class, world):
                 ]
                 expected = torch.softmax(torch.stack(scores), dim=0)
                 columns = [learner.classes.index(c) for c in allowed]
-                torch.testing.assert_close(told[columns], expected)
-                assert told.sum().item() == pytest.approx(1)
+                torch.testing.assert_close(probability[columns], expected)
+                assert probability.sum().item() == pytest.approx(1)
 
 
 def test_predictions_are_the_posterior_predictive(world):

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from deepccg.core import InputError
-from deepccg.networks import GrowingLinear, NetworkConfig, SlimResNet18, as_float, build_network
+from deepccg.learners.heads import GrowingLinear
+from deepccg.networks import NetworkConfig, SlimResNet18, as_float, build_network
 from deepccg.networks.resnet import InstanceNorm
 
 

@@ -1,7 +1,7 @@
 """The contract: batches, tasks, learners, and what they say when something is wrong."""
 
 from deepccg.core.compile import default_cache_dir
-from deepccg.core.config import Config, check_setting_sizes, validated
+from deepccg.core.config import Config, validated
 from deepccg.core.errors import (
     CannotWrite,
     DeepCCGError,
@@ -16,43 +16,12 @@ from deepccg.core.errors import (
 from deepccg.core.inputs import InputForm, all_finite, has_finite_squares, kind_of, require_finite
 from deepccg.core.learner import Learner
 from deepccg.core.seeding import derive_seed, make_generator
-from deepccg.core.types import (
-    Batch,
-    MemoryUsage,
-    State,
-    StepInfo,
-    Task,
-    TestSet,
-    check_examples,
-)
+from deepccg.core.types import Batch, MemoryUsage, State, StepInfo, Task, TestSet
 
 __all__ = [
-    "Batch",
-    "CannotWrite",
-    "Config",
-    "DeepCCGError",
-    "Diverged",
-    "InUse",
-    "InputError",
-    "InputForm",
-    "Learner",
-    "MemoryUsage",
-    "ProtocolViolation",
-    "SecondRead",
-    "State",
-    "StateMismatch",
-    "StepInfo",
-    "Task",
-    "TaskRequired",
-    "TestSet",
-    "all_finite",
-    "check_examples",
-    "check_setting_sizes",
-    "default_cache_dir",
-    "derive_seed",
-    "has_finite_squares",
-    "kind_of",
-    "make_generator",
-    "require_finite",
-    "validated",
-]
+    "Batch", "CannotWrite", "Config", "DeepCCGError", "Diverged", "InUse", "InputError",
+    "InputForm", "Learner", "MemoryUsage", "ProtocolViolation", "SecondRead", "State",
+    "StateMismatch", "StepInfo", "Task", "TaskRequired", "TestSet", "all_finite",
+    "default_cache_dir", "derive_seed", "has_finite_squares", "kind_of", "make_generator",
+    "require_finite", "validated",
+]  # fmt: skip

@@ -14,7 +14,7 @@ import subprocess  # runs the compiler, on files of this package
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -31,16 +31,11 @@ _TOLERANCE = 1e-4  # of the self-test: far above rounding, far below a wrong res
 
 _log = logging.getLogger(__name__)
 
+# Called with an argument for each parameter of the C++ declaration, by name; results go into them.
+Kernel = Callable[..., None]
 # A kernel's name, what it computed, and what it should have computed.
 Check = tuple[str, Sequence[Tensor], Sequence[Tensor]]
 SelfTest = Callable[["KernelLibrary"], Iterable[Check]]
-
-
-class Kernel(Protocol):
-    """A compiled function; its results go into tensors among its arguments."""
-
-    def __call__(self, **arguments: Any) -> None:
-        """Compute, with an argument for each parameter of the C++ declaration, by name."""
 
 
 class Sizes(ctypes.Structure):
@@ -128,10 +123,7 @@ def _sizes_type(name: str, fields: tuple[str, ...]) -> type[Sizes]:
 
 
 def load_kernels(
-    name: str,
-    sources: Sequence[Path],
-    headers: Sequence[Path],
-    self_test: SelfTest,
+    name: str, sources: Sequence[Path], headers: Sequence[Path], self_test: SelfTest
 ) -> KernelLibrary | str:
     """Return the compiled kernels, or in a few words why they cannot be used.
 

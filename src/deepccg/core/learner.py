@@ -59,7 +59,7 @@ class Learner(ABC):
         """Scores ``[B, C]``, -inf outside the allowed classes, without side effects.
 
         Columns are ``columns(task)``. ``task=None`` allows all classes seen; a task allows those
-        of its classes that have been seen. If none of them has evidence yet the prediction is
+        of its classes that have been seen. If none of them has examples yet the prediction is
         uniform over the allowed classes; with no class at all it is an ``InputError``. A method
         that cannot predict without a task raises ``TaskRequired``.
         """
@@ -120,6 +120,6 @@ class Learner(ABC):
 
 def _in_one_piece(learner: Learner) -> InputError:
     return InputError(
-        f"{type(learner).__name__} does not tell its embedding from its classifier (the methods "
+        f"{type(learner).__name__} does not separate its embedding from its classifier (methods "
         f"representation and classifier): its representation shift cannot be recorded"
     )

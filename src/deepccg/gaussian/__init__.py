@@ -5,11 +5,12 @@ Equation numbers are those of Lee & Storkey (AISTATS 2024). Shapes: ``B`` exampl
 """
 
 from deepccg.gaussian import kernels
-from deepccg.gaussian.embedding_drift import EmbeddingEstimate, estimate_embeddings
+from deepccg.gaussian.embedding_drift import estimate_embeddings
 from deepccg.gaussian.posterior import (
     Posterior,
     Variance,
     class_posterior,
+    distances_filled_from_batch,
     fitted_scale,
     inflate_variance,
     leave_one_out_distances,
@@ -34,27 +35,10 @@ from deepccg.gaussian.selection import (
 )
 
 __all__ = [
-    "Candidates",
-    "EmbeddingEstimate",
-    "LassoConfig",
-    "Posterior",
-    "Prototypes",
-    "Variance",
-    "class_posterior",
-    "estimate_embeddings",
-    "fitted_scale",
-    "greedy_selection",
-    "inflate_variance",
-    "kernels",
-    "lasso_selection",
-    "leave_one_out_distances",
-    "log_class_predictive",
-    "log_conditional_marginal_likelihood",
-    "log_predictive_density",
-    "log_prototype_predictive",
-    "selection_objective",
-    "squared_distances",
-    "swap_selection",
-    "target_weights",
-    "update_prototypes",
-]
+    "Candidates", "LassoConfig", "Posterior", "Prototypes", "Variance", "class_posterior",
+    "distances_filled_from_batch", "estimate_embeddings", "fitted_scale", "greedy_selection",
+    "inflate_variance", "kernels", "lasso_selection", "leave_one_out_distances",
+    "log_class_predictive", "log_conditional_marginal_likelihood", "log_predictive_density",
+    "log_prototype_predictive", "selection_objective", "squared_distances", "swap_selection",
+    "target_weights", "update_prototypes",
+]  # fmt: skip

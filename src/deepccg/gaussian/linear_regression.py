@@ -76,12 +76,7 @@ def fit_linear_model(
 ) -> LinearModel:
     """Fit to the points ``fitted [N]`` of ``features [N, D]`` and ``targets [N, C]``.
 
-    Args:
-        features: phi of all points.
-        targets: What is regressed on them.
-        fitted: Which points are known.
-        noise: Variance of the targets' noise.
-        prior: Variance of each weight before any point is known.
+    ``noise`` is the variance of the targets, ``prior`` that of each weight before any is known.
     """
     known = features[fitted]
     identity = torch.eye(features.shape[1], dtype=features.dtype, device=features.device)

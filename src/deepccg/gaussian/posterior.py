@@ -87,6 +87,25 @@ def leave_one_out_distances(z: Tensor, y: Tensor, n_classes: int) -> tuple[Tenso
     return distance.scatter(1, y[:, None], own[:, None]), count
 
 
+def distances_filled_from_batch(
+    z: Tensor, y: Tensor, posterior: Posterior
+) -> tuple[Tensor, Tensor]:
+    """Distances of ``z [B + R, D]`` to class means; a batch ``y [B]`` gives those still unknown.
+
+    Returns:
+        Squared distances ``[B + R, C]`` and the counts ``[B + R, C]`` that the means rest on. Where
+        the posterior has no examples, those of the batch are ``leave_one_out_distances``.
+    """
+    distance = squared_distances(z, posterior.mean)
+    count = posterior.count.expand_as(distance)
+    size, n_classes = len(y), distance.shape[1]
+    from_batch, batch_count = leave_one_out_distances(z[:size], y, n_classes)
+    absent = count[:size] == 0
+    distance = torch.cat([torch.where(absent, from_batch, distance[:size]), distance[size:]])
+    count = torch.cat([torch.where(absent, batch_count, count[:size]), count[size:]])
+    return distance, count
+
+
 def log_predictive_density(
     distance: Tensor, count: Tensor, mask: Tensor, dim: int, variance: Variance
 ) -> Tensor:

@@ -41,10 +41,10 @@ def update_prototypes(prior: Prototypes, z: Tensor, y: Tensor, noise: Tensor) ->
             [2.]]), variance=tensor([[2.0000],
             [0.6667]]))
     """
-    evidence = class_posterior(z, y, len(prior.mean))
-    total = noise + evidence.count[:, None] * prior.variance
-    gain = evidence.count[:, None] * prior.variance / total
-    mean = prior.mean + gain * (evidence.mean - prior.mean)
+    found = class_posterior(z, y, len(prior.mean))
+    total = noise + found.count[:, None] * prior.variance
+    gain = found.count[:, None] * prior.variance / total
+    mean = prior.mean + gain * (found.mean - prior.mean)
     return Prototypes(mean=mean, variance=prior.variance * noise / total)
 
 

@@ -92,7 +92,8 @@ def greedy_selection(candidates: Candidates, generator: torch.Generator) -> Tens
     centred = z.reshape(-1, z.shape[2]).take(flat_order, axis=0) - target[:, None]
     padding = ~real.take(flat_order)
     centred[padding] = 0
-    gram = _products(torch.from_numpy(centred)).numpy()  # in as many threads as PyTorch may use
+    z_centred = torch.from_numpy(centred)  # multiplied in as many threads as PyTorch may use
+    gram = torch.bmm(z_centred, z_centred.transpose(1, 2)).numpy()
     # n |mean of the rest - target| after removing i is |S - z_i| with S the sum of centred kept z;
     # half its square is half of |S|^2 and this:
     own = np.einsum("knn->kn", gram)  # a view
@@ -156,7 +157,7 @@ def _swapped(gram: Tensor, real: Tensor, keep: Tensor) -> Tensor:
 
 def keep_largest(score: Tensor, real: Tensor, quota: Tensor, generator: torch.Generator) -> Tensor:
     """Mark the ``quota`` largest scores of each class, ties broken at random."""
-    shuffled = tie_breaker(real, generator).argsort(dim=1)
+    shuffled = torch.rand(real.shape, generator=generator).to(real.device).argsort(dim=1)
     score = score.masked_fill(~real, -torch.inf)
     order = score.gather(1, shuffled).argsort(dim=1, descending=True, stable=True)
     ranked = shuffled.gather(1, order)
@@ -168,17 +169,7 @@ def keep_largest(score: Tensor, real: Tensor, quota: Tensor, generator: torch.Ge
 def centred_gram(candidates: Candidates) -> Tensor:
     """Inner products of the candidates minus the target, ``[K, N, N]``; padding gives zeros."""
     centred = torch.where(candidates.real[:, :, None], candidates.z - candidates.target[:, None], 0)
-    return _products(centred)
-
-
-def _products(z: Tensor) -> Tensor:
-    """Inner products ``[K, N, N]`` within each of K sets ``[K, N, D]``."""
-    return torch.bmm(z, z.transpose(1, 2))
-
-
-def tie_breaker(like: Tensor, generator: torch.Generator) -> Tensor:
-    """Uniform random numbers of the shape of ``like``."""
-    return torch.rand(like.shape, generator=generator).to(like.device)
+    return torch.bmm(centred, centred.transpose(1, 2))
 
 
 @dataclass(frozen=True)
@@ -242,7 +233,7 @@ def lasso_selection(
 def _lasso_start(candidates: Candidates, config: LassoConfig, generator: torch.Generator) -> Tensor:
     real = candidates.real
     if config.start == "random":
-        start = tie_breaker(real, generator)
+        start = torch.rand(real.shape, generator=generator).to(real.device)
     elif config.start == "memory":
         start = candidates.stored.to(torch.float32)
     else:

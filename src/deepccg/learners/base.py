@@ -76,10 +76,8 @@ class NetworkLearner(Learner, Generic[ConfigT]):
     ) -> None:
         own_config = self.Config() if config is None else config
         if not isinstance(own_config, self.Config):
-            raise InputError(
-                f"{type(self).__name__} needs a {self.Config.__name__}, "
-                f"not a {type(own_config).__name__}"
-            )
+            given = type(own_config).__name__
+            raise InputError(f"{type(self).__name__} needs a {self.Config.__name__}, not a {given}")
         dim = getattr(network, "dim", None)
         if not isinstance(dim, int):
             raise InputError("a network needs an integer attribute `dim`, its embedding's size")
@@ -137,6 +135,12 @@ class NetworkLearner(Learner, Generic[ConfigT]):
         """Class columns of what ``replay_inputs`` returns, ``[B + R]``."""
         return torch.cat([y, self.memory.y.index_select(0, slots)])
 
+    def masks(self: "NetworkLearner[Any]", task_idx: Tensor, slots: Tensor) -> Tensor:
+        """Classes each example of batch and replay is compared with, ``[B + R, C]``."""
+        train, again = self.config.train_mask, self.config.replay_mask
+        replayed = self.memory.task.index_select(0, slots)
+        return self.class_table.replay_mask(train, task_idx, again, replayed).to(self.device)
+
     def optimise(self, loss: Tensor) -> float:
         """One optimiser step on everything that is trained; returns the loss."""
         self.apply_gradients(self.gradients(loss))
@@ -153,12 +157,10 @@ class NetworkLearner(Learner, Generic[ConfigT]):
         value = loss.item()
         if not math.isfinite(value):
             raise Diverged(f"the loss is {value} at step {self.steps + 1}: try a smaller lr")
-        parameters = self.trainable_parameters()
-        if not parameters:  # a fixed embedding
+        wanted = self.trainable_parameters()
+        if not wanted:  # a fixed embedding
             return []
-        return list(
-            torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True)
-        )
+        return [*torch.autograd.grad(loss, wanted, allow_unused=True, materialize_grads=True)]
 
     def apply_gradients(self, gradients: Sequence[Tensor]) -> None:
         """Move the weights; nothing is stored or saved of a step that diverged."""
@@ -273,21 +275,18 @@ class NetworkLearner(Learner, Generic[ConfigT]):
 
     def _seen_under(self, task: Task | None) -> Tensor:
         """Which outputs are of classes that were seen and that the task allows, ``[C]``."""
-        mask = self.class_table.seen > 0
-        if task is not None:
-            mask = torch.zeros_like(mask)
-            mask[self.class_table.columns_of(task)] = True
-        return mask.to(self.device)
+        mask = torch.zeros(len(self.class_table), dtype=torch.bool, device=self.device)
+        mask[self.class_table.columns_of(task)] = True
+        return mask
 
     def _allowed_columns(self, task: Task | None) -> list[int]:
-        if task is None:
-            seen = self.class_table.seen.nonzero().flatten().tolist()
-            if not seen:
-                raise InputError("nothing was learned yet: there is no class to predict")
+        """Those of ``columns(task)`` to predict: classes seen, or else all of the task."""
+        if seen := self.class_table.columns_of(task):
             return seen
+        if task is None:
+            raise InputError("nothing was learned yet: there is no class to predict")
         columns = self.columns(task)
-        unseen = [columns.index(label) for label in task.classes]
-        return self.class_table.columns_of(task) or unseen
+        return [columns.index(label) for label in task.classes]
 
     # Saved state
 
@@ -316,38 +315,29 @@ class NetworkLearner(Learner, Generic[ConfigT]):
 
     def state_dict(self) -> State:
         """See ``Learner``."""
-        tensors, meta = collect_state(self.state_parts())
-        header = {
-            "format": FORMAT,
-            "method": type(self).__name__,
-            "config": self.config_dict(),
-            "steps": self.steps,
-        }
-        return State(tensors, {**header, "parts": meta})
+        tensors, parts = collect_state(self.state_parts())
+        header = {"format": FORMAT, "method": type(self).__name__, "config": self.config_dict()}
+        return State(tensors, {**header, "steps": self.steps, "parts": parts})
 
     def load_state_dict(self, state: State) -> None:
         """See ``Learner``."""
         state = upgrade(state)
         try:
             wanted = self._validate_state(state)
+            with self.transaction(often=False):  # for what no check foresaw
+                for name, part in self.state_parts().items():
+                    part.load(wanted[name])
         except StateMismatch:
             raise
         except BROKEN_STATE as error:
-            raise StateMismatch(f"the state is incomplete: {error!r}") from error
-        try:
-            with self.transaction(often=False):
-                for name, part in self.state_parts().items():
-                    part.load(wanted[name])
-        except BROKEN_STATE as error:  # what no check foresaw
-            raise StateMismatch(f"the state cannot be loaded: {error!r}") from error
+            raise StateMismatch(f"the state is incomplete or broken: {error!r}") from error
         self.steps = state.meta["steps"]
 
     @contextmanager
     def transaction(self, *, often: bool = True) -> Iterator[None]:
         """An error within leaves the learner as it was before the outermost of these blocks.
 
-        Args:
-            often: Keep room for the copies, for the next time.
+        With ``often``, room for the copies is kept for the next time.
         """
         if self._in_transaction:
             yield
@@ -369,10 +359,9 @@ class NetworkLearner(Learner, Generic[ConfigT]):
     def _validate_state(self, state: State) -> dict[str, State]:
         """Return the state of each part, after all of them are found in order."""
         meta = state.meta
-        if meta.get("method") != type(self).__name__:
-            raise StateMismatch(
-                f"the state belongs to {meta.get('method')!r}, not to {type(self).__name__}"
-            )
+        method, own = meta.get("method"), type(self).__name__
+        if method != own:
+            raise StateMismatch(f"the state belongs to {method!r}, not to {own}")
         if type(meta["steps"]) is not int or meta["steps"] < 0:
             raise StateMismatch(f"the state was saved after {meta['steps']!r} steps")
         if bad := state.not_finite():

@@ -1,15 +1,23 @@
 """The class table: columns of classes, how many examples of each were seen, masks of tasks."""
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from deepccg.core import Batch, InputError, State, StateMismatch, Task
 
 Mask = Literal["task", "seen", "all"]
+TrainMask = Annotated[
+    Mask, Field(description="classes an incoming example is compared with: task, seen or all")
+]
+ReplayMask = Annotated[
+    Mask,
+    Field(description="classes a replayed example is compared with: its own task, seen or all"),
+]
 
 LARGEST = 2**63  # beyond what a tensor counts
 OPEN_TASK = 0  # index of the task that ``task=None`` means: all classes seen so far
@@ -48,7 +56,8 @@ class ClassTable:
                     f"labels {foreign} are not among the classes {list(task.classes)} "
                     f"of task {task.id}"
                 )
-        return self.current is not None and self.current != self._task_index(batch.task)
+        index = OPEN_TASK if batch.task is None else self._index_of.get(batch.task.id)
+        return self.current is not None and self.current != index
 
     def observe(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Count a batch that ``begins_task`` has checked; new classes get columns.
@@ -57,7 +66,10 @@ class ClassTable:
             The batch's class columns ``[B]`` and task indices ``[B]``.
         """
         for task in _distinct_tasks(batch):
-            self._add_task(task)
+            if task.id not in self._index_of:
+                self.declare(task.classes)
+                self.tasks.append((task.id, tuple(self._column[c] for c in task.classes)))
+                self._rebuild()
         self.current = index = OPEN_TASK if batch.task is None else self._index_of[batch.task.id]
         labels: list[int] = batch.y.tolist()
         self.declare(labels)
@@ -87,36 +99,24 @@ class ClassTable:
     def replay_mask(self, train: Mask, task_idx: Tensor, replay: Mask, replayed: Tensor) -> Tensor:
         """Allowed columns ``[B + R, C]`` of a batch under ``train`` and a replay under ``replay``.
 
-        Args:
-            train: Mask of the batch.
-            task_idx: Its task indices ``[B]``.
-            replay: Mask of the replayed examples.
-            replayed: Their task indices ``[R]``.
+        Their task indices are ``task_idx [B]`` and ``replayed [R]``.
         """
         if train == replay:
             return self.mask(train, torch.cat([task_idx, replayed]))
         return torch.cat([self.mask(train, task_idx), self.mask(replay, replayed)])
 
-    def columns_of(self, task: Task) -> list[int]:
-        """Columns of those of the task's classes that have been seen."""
+    def columns_of(self, task: Task | None) -> list[int]:
+        """Columns of those of the task's classes that have been seen; without a task, of all."""
+        if task is None:
+            return self.seen.nonzero().flatten().tolist()
         columns = [self._column[c] for c in task.classes if c in self._column]
         return [column for column in columns if self.seen[column] > 0]
 
-    def _task_index(self, task: Task | None) -> int | None:
-        return OPEN_TASK if task is None else self._index_of.get(task.id)
-
     def _check_known(self, task: Task) -> None:
-        known = self._index_of.get(task.id)
-        if known is not None:
-            columns = self.tasks[known - 1][1]
+        if task.id in self._index_of:
+            columns = self.tasks[self._index_of[task.id] - 1][1]
             if {self.classes[c] for c in columns} != set(task.classes):
                 raise InputError(f"task {task.id} came with other classes before; give it a new id")
-
-    def _add_task(self, task: Task) -> None:
-        if task.id not in self._index_of:
-            self.declare(task.classes)
-            self.tasks.append((task.id, tuple(self._column[c] for c in task.classes)))
-            self._rebuild()
 
     def declare(self, labels: Sequence[int]) -> None:
         """Give columns to those of ``labels`` that have none; nothing counts as seen."""
@@ -134,7 +134,7 @@ class ClassTable:
             self._task_mask[index, list(columns)] = True
 
     def state(self) -> State:
-        """Return everything, as JSON."""
+        """Everything, as JSON."""
         tasks = [[task_id, list(columns)] for task_id, columns in self.tasks]
         meta = {
             "classes": list(self.classes),

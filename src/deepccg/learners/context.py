@@ -11,11 +11,11 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from pydantic import Field, NonNegativeInt, PositiveFloat
-from torch import Tensor
+from torch import Tensor, nn
 
 from deepccg.core import Diverged, has_finite_squares
 from deepccg.learners.base import NetworkLearner
-from deepccg.learners.class_table import Mask
+from deepccg.learners.class_table import ReplayMask, TrainMask
 from deepccg.learners.memory_selection import StepEmbeddings
 from deepccg.learners.optimiser import OptimiserConfig, ReplayReduction
 from deepccg.memory import (
@@ -45,17 +45,21 @@ class ContextConfig(OptimiserConfig):
         description="over the terms of a step: mean, or sum as printed; means: mean over the "
         "batch's and mean over the replay's, added",
     )
-    train_mask: Mask = Field(
-        "task", description="classes an incoming example is compared with: task, seen or all"
-    )
-    replay_mask: Mask = Field(
-        "seen", description="classes a replayed example is compared with: its own task, seen or all"
-    )
+    train_mask: TrainMask = "task"
+    replay_mask: ReplayMask = "seen"
     normalise: bool = Field(False, description="embeddings of unit length before scaling")
     mean_gradient: bool = Field(False, description="gradient also through the memory's means")
 
 
 ConfigT = TypeVar("ConfigT", bound=ContextConfig)
+
+
+class LogParameter(nn.Module):
+    """A positive quantity that the loss learns, by its logarithm ``log``."""
+
+    def __init__(self, start: Tensor) -> None:
+        super().__init__()
+        self.log = nn.Parameter(start.log())
 
 
 class Context(NamedTuple):
@@ -77,9 +81,7 @@ class Context(NamedTuple):
     def with_step(self, replay: Tensor, z: Tensor) -> StepEmbeddings:
         """Everything a step has embedded: the context, then R, and the batch.
 
-        Args:
-            replay: Slots of R.
-            z: Embeddings of the batch and of R, ``[B + R, D]``.
+        ``replay [R]`` are the slots of R, ``z [B + R, D]`` the embeddings of the batch and of R.
         """
         batch, replayed = torch.split(z, [len(z) - len(replay), len(replay)])
         known = self.known
@@ -98,18 +100,12 @@ class Replay(NamedTuple):
 
 
 def sample_replay(
-    memory: MemoryStore,
-    config: ContextConfig,
-    generator: torch.Generator,
-    tasks: int | None = None,
+    memory: MemoryStore, config: ContextConfig, generator: torch.Generator, tasks: int | None = None
 ) -> Replay:
     """Draw R: at most half of memory, and of each class one example less than it has.
 
-    Args:
-        memory: What is drawn from.
-        config: ``replay_draw=literal`` lifts both limits.
-        generator: What draws.
-        tasks: Draw from about so many random tasks; by default from all.
+    ``replay_draw=literal`` lifts both limits. R is drawn from about ``tasks`` random tasks; by
+    default from all.
     """
     literal = config.replay_draw == "literal"
     size = config.replay if literal else min(config.replay, memory.size // 2)
@@ -125,14 +121,12 @@ def sample_replay(
 
 
 def context_slots(
-    memory: MemoryStore, mask: Tensor, replay: Tensor, over_quota: list[int]
+    memory: MemoryStore, mask: Tensor, replay: Tensor, reselected: Tensor | None = None
 ) -> Tensor:
-    r"""Slots of M \ R whose class some mask ``[B + R, C]`` allows or whose memory may change.
-
-    The batch's classes are among those allowed: every mask allows an example its own.
-    """
+    r"""Slots of M \ R whose class some mask ``[B + R, C]`` allows or that is ``reselected``."""
     needed = mask.any(dim=0).cpu().numpy()
-    needed[over_quota] = True
+    if reselected is not None:
+        needed[reselected.cpu().numpy()] = True
     wanted = needed[memory.y.cpu().numpy()]
     wanted[replay.cpu().numpy()] = False
     return torch.from_numpy(np.flatnonzero(wanted)).to(mask.device)

@@ -3,8 +3,6 @@
 The estimates themselves, and what is proved of them: ``deepccg.gaussian.embedding_drift``.
 """
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 
@@ -18,31 +16,13 @@ GENERATOR = "refresh"  # name of the generator in the saved state, and its seed'
 STALE = 2**62  # the age of an example without a cached embedding: beyond every bound
 
 
-class Refresh(NamedTuple):
-    """Which stored examples a step embeds again.
-
-    Args:
-        known: All of them, ``[n]``.
-        sampled: Those drawn at random; the others were due, ``[n]``.
-    """
-
-    known: Tensor
-    sampled: Tensor
-
-
 class EmbeddingCache:
     """An embedding of each stored example and how often in a row it was estimated.
 
     Both are columns of the memory. What draws the examples to embed again is a generator of its
-    own: replays and ties are then those of an exact posterior, draw for draw.
-
-    Args:
-        memory: Where the examples are.
-        dim: The embedding's size.
-        dtype: Its precision.
-        refresh: How many random examples of each class a step embeds again.
-        max_age: After how many estimates an example is embedded again at the latest.
-        seed: Of the generator.
+    own: replays and ties are then those of an exact posterior, draw for draw. A step embeds
+    ``refresh`` random examples of each class again, and each at the latest after ``max_age``
+    estimates.
     """
 
     def __init__(
@@ -50,7 +30,6 @@ class EmbeddingCache:
         memory: MemoryStore,
         dim: int,
         dtype: torch.dtype,
-        *,
         refresh: int,
         max_age: int,
         seed: int,
@@ -65,15 +44,11 @@ class EmbeddingCache:
             return torch.zeros(0, self.dim, dtype=self.dtype, device=slots.device), slots
         return self.memory[EMBEDDING][slots], self.memory[AGE][slots]
 
-    def draw(self, y: Tensor, age: Tensor, reselected: Tensor) -> Refresh:
-        """Draw which stored examples to embed again; all of classes that are ``reselected``.
+    def draw(self, y: Tensor, age: Tensor, reselected: Tensor) -> tuple[Tensor, Tensor]:
+        """Draw which stored examples of classes ``y [n]`` and ages ``[n]`` to embed again.
 
-        A selection by estimates would look for the errors that suit it.
-
-        Args:
-            y: Class columns ``[n]``.
-            age: Ages ``[n]``.
-            reselected: Class columns whose memory is selected by embedding in this step.
+        All of classes that are ``reselected``: a selection by estimates would look for the errors
+        that suit it. Returns what ``draw_refresh`` does.
         """
         due = (age >= self.max_age) | torch.isin(y, reselected)
         return draw_refresh(y, due, self.refresh, self.generator)
@@ -107,7 +82,9 @@ class EmbeddingCache:
         return State(tensors, {**state.meta, "parts": parts})
 
 
-def draw_refresh(y: Tensor, due: Tensor, sample: int, generator: torch.Generator) -> Refresh:
+def draw_refresh(
+    y: Tensor, due: Tensor, sample: int, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
     """Draw every example that is due, and ``sample`` others of each class at random.
 
     Random draws make ages differ, so where a bound K on age makes examples due, those of a class
@@ -118,11 +95,14 @@ def draw_refresh(y: Tensor, due: Tensor, sample: int, generator: torch.Generator
         due: Which must be embedded again, ``[n]``.
         sample: How many others to draw of each class.
         generator: What draws.
+
+    Returns:
+        Which are embedded again, ``[n]``, and which of these were drawn at random, ``[n]``.
     """
     # Above all others: what is due is embedded anyway and takes no other's place.
     key = torch.rand(len(y), generator=generator).to(y.device) + due
     sampled = (rank_within(y, key) < sample) & ~due
-    return Refresh(sampled | due, sampled)
+    return sampled | due, sampled
 
 
 def without_cache(state: State) -> State:

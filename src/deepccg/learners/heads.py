@@ -1,4 +1,4 @@
-"""Linear heads: one that all tasks share, one of each task's own, and their masked loss."""
+"""Linear heads that grow with the classes: one for all tasks or one for each; the masked loss."""
 
 import copy
 import math
@@ -11,12 +11,11 @@ from torch import Tensor, nn
 
 from deepccg.core import Batch, State, StateMismatch, Task, make_generator
 from deepccg.learners.base import ConfigT, NetworkLearner
-from deepccg.learners.class_table import Mask
+from deepccg.learners.class_table import ReplayMask, TrainMask
 from deepccg.learners.optimiser import OptimiserConfig, ReplayReduction, reduce_replay
 from deepccg.learners.readout import LinearReadout, combine
 from deepccg.learners.state import Stateful, StatefulGenerator, StatefulModule
 from deepccg.memory import draw_uniform, offer_to_reservoir
-from deepccg.networks import GrowingLinear
 
 
 def masked_cross_entropy(logits: Tensor, y: Tensor, mask: Tensor) -> Tensor:
@@ -28,6 +27,35 @@ def masked_cross_entropy(logits: Tensor, y: Tensor, mask: Tensor) -> Tensor:
     return torch.logsumexp(allowed, dim=1) - logits.gather(1, y[:, None]).squeeze(1)
 
 
+class GrowingLinear(nn.Module):
+    """``[B, D] -> [B, C]``; rows are added as classes appear and never move.
+
+    New rows are initialised as in ``nn.Linear``, from the caller's generator.
+    """
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.dim = dim
+        self.weight = nn.Parameter(torch.empty(0, dim))
+        self.bias = nn.Parameter(torch.empty(0))
+
+    def grow(self, outputs: int, generator: torch.Generator) -> bool:
+        """Grow to at least ``outputs`` rows; return whether any were added."""
+        missing = outputs - len(self.bias)
+        if missing <= 0:
+            return False
+        bound = 1 / math.sqrt(self.dim)
+        drawn = torch.rand(missing, self.dim + 1, generator=generator) * 2 * bound - bound
+        drawn = drawn.to(self.weight)
+        self.weight = nn.Parameter(torch.cat([self.weight.detach(), drawn[:, :-1]]))
+        self.bias = nn.Parameter(torch.cat([self.bias.detach(), drawn[:, -1]]))
+        return True
+
+    def forward(self, z: Tensor) -> Tensor:
+        """Raw logits."""
+        return nn.functional.linear(z, self.weight, self.bias)
+
+
 class ReplayConfig(OptimiserConfig):
     """Fields of every method that replays stored examples on a head."""
 
@@ -36,12 +64,8 @@ class ReplayConfig(OptimiserConfig):
         "mean",
         description="over batch and replay together: mean or sum; means: mean of each, added",
     )
-    train_mask: Mask = Field(
-        "task", description="classes an incoming example is compared with: task, seen or all"
-    )
-    replay_mask: Mask = Field(
-        "task", description="classes a replayed example is compared with: its own task, seen or all"
-    )
+    train_mask: TrainMask = "task"
+    replay_mask: ReplayMask = "task"
 
 
 ReplayConfigT = TypeVar("ReplayConfigT", bound=ReplayConfig)
@@ -79,12 +103,6 @@ class HeadLearner(NetworkLearner[ConfigT]):
         """Slots of R: uniform, without replacement, at most ``replay`` of them."""
         return draw_uniform(self.memory.y, self.config.replay, self.generator)
 
-    def masks(self: "HeadLearner[ReplayConfigT]", task_idx: Tensor, replay: Tensor) -> Tensor:
-        """Classes each example of batch and replay is compared with, ``[B + R, C]``."""
-        train, again = self.config.train_mask, self.config.replay_mask
-        replayed = self.memory.task.index_select(0, replay)
-        return self.class_table.replay_mask(train, task_idx, again, replayed).to(self.device)
-
     def loss(
         self: "HeadLearner[ReplayConfigT]", x: Tensor, y: Tensor, task_idx: Tensor, replay: Tensor
     ) -> Tensor:
@@ -96,8 +114,8 @@ class HeadLearner(NetworkLearner[ConfigT]):
 
     def update_memory(self, x: Tensor, y: Tensor, task_idx: Tensor) -> None:
         """Offer the batch to the reservoir, whose counter is the number of examples seen."""
-        before = int(self.class_table.seen.sum()) - len(y)
-        offer_to_reservoir(self.memory, x, y, task_idx, seen=before, generator=self.generator)
+        seen = int(self.class_table.seen.sum()) - len(y)
+        offer_to_reservoir(self.memory, x, y, task_idx, seen, self.generator)
 
     # Predictions and state
 
@@ -148,12 +166,7 @@ class HeadLearner(NetworkLearner[ConfigT]):
 
 
 class TaskHeads:
-    """The heads of all tasks, in one growing layer; no row serves two tasks.
-
-    Args:
-        head: Holds the rows, in the order in which they were asked for.
-        generator: Draws new rows.
-    """
+    """The heads of all tasks, in one growing layer; no row serves two tasks."""
 
     def __init__(self, head: GrowingLinear, generator: torch.Generator) -> None:
         self.head, self.generator = head, generator
@@ -170,7 +183,7 @@ class TaskHeads:
         return [column for owner, column in self.rows if owner == task]
 
     def logits(self, z: Tensor, task: int) -> Tensor:
-        """ClassTable of a task's head, ``[B, D] -> [B, len(columns(task))]``."""
+        """Logits of a task's head, ``[B, D] -> [B, len(columns(task))]``."""
         return torch.nn.functional.linear(z, *self.rows_of(task))
 
     def rows_of(self, task: int) -> tuple[Tensor, Tensor]:
@@ -181,7 +194,7 @@ class TaskHeads:
     @property
     def bytes(self) -> int:
         """Of all heads."""
-        return sum(p.numel() * p.element_size() for p in self.head.parameters())
+        return sum(parameter.nbytes for parameter in self.head.parameters())
 
     def state(self) -> State:
         """Copies of the rows, and whose they are."""

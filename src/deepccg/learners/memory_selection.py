@@ -34,6 +34,11 @@ from deepccg.memory import (
     replace,
 )
 
+Quota = Annotated[
+    Literal["fixed", "growing"],
+    Field(description="memory shared among all known classes, or among those seen so far"),
+]
+
 
 class SelectionConfig(Config):
     """What is stored of each class."""
@@ -48,9 +53,7 @@ class SelectionConfig(Config):
         description="mean to keep: of memory and batch (printed), or weighted by the number of "
         "examples each stands for (evidence)",
     )
-    quota: Literal["fixed", "growing"] = Field(
-        "fixed", description="memory shared among all known classes, or among those seen so far"
-    )
+    quota: Quota = "fixed"
     renewal: Annotated[float, Field(ge=0, le=1)] | Literal["errors"] = Field(
         0.0,
         description="lasso, greedy, swap: probability that a new example displaces any stored one "
@@ -73,165 +76,8 @@ class SelectionConfig(Config):
     @property
     def lasso(self) -> LassoConfig:
         """The lasso's fields together."""
-        return LassoConfig(
-            penalty=self.lasso_penalty,
-            steps=self.lasso_steps,
-            lr=self.lasso_lr,
-            start=self.lasso_start,
-            constraint=self.lasso_constraint,
-            normalise=self.lasso_normalise,
-        )
-
-
-class Selection:
-    """Keeps each class within its quota, by the rule that ``config`` names (Eqs. 10, 12).
-
-    It reads and rewrites a learner's memory and has no state of its own. With ``renewal=errors``
-    the learner updates ``error_rates`` with every batch before it is reselected.
-    """
-
-    def __init__(
-        self,
-        config: SelectionConfig,
-        memory: MemoryStore,
-        class_table: ClassTable,
-        generator: torch.Generator,
-        error_rates: ClassErrorRates | None = None,
-    ) -> None:
-        self.config, self.memory = config, memory
-        self.class_table, self.generator = class_table, generator
-        self.error_rates = error_rates or ClassErrorRates()
-
-    def quotas(self) -> list[int]:
-        """How many examples each class may store; the first seen get the remainder."""
-        arrival, columns = self.class_table.arrival, len(self.class_table)
-        sharing = columns if self.config.quota == "fixed" else len(arrival)
-        return quotas_by_arrival(self.memory.capacity, arrival, columns, sharing)
-
-    def over_quota(self) -> list[int]:
-        """Classes that must give examples up because further classes arrived."""
-        return self._over(self.quotas())
-
-    def _over(self, quotas: list[int]) -> list[int]:
-        return [column for column, count in self.memory.counts.items() if count > quotas[column]]
-
-    def reselect(
-        self,
-        x: Tensor,
-        y: Tensor,
-        task_idx: Tensor,
-        embeddings: Callable[[CandidateIndex], Tensor],
-        natively: "StepEmbeddings | None" = None,
-        **extras: Tensor,
-    ) -> None:
-        """Fill each class's quota with the best of what is stored and what is new (Eq. 10).
-
-        Args:
-            x: The batch ``[B, ...]``.
-            y: Its class columns ``[B]``, already counted as seen.
-            task_idx: Its task indices ``[B]``.
-            embeddings: Returns those of the candidates, ``[K, N, D]``, any numbers on padding. Not
-                called where every candidate is kept.
-            natively: The embeddings themselves, if a compiled kernel is to select greedily.
-            **extras: Further columns of the memory, ``[B, ...]``.
-        """
-        request = self._request(y)
-        evicted = self._random_evictions(request)
-        if natively is not None and request.must_choose:
-            freed, admitted = self._exchange(y, natively, request, evicted)
-            batch = {"x": x, "y": y, "task": task_idx, **extras}
-            replace(self.memory, np.concatenate([evicted, freed]), batch, admitted)
-            return
-        index = candidates_of(request.classes, self.memory, y, evicted)
-        keep = torch.from_numpy(index.real)
-        if request.must_choose:
-            keep = self.select(self._candidates(embeddings(index), index, request))
-        index.apply(keep, self.memory, x, y, task_idx, evicted, **extras)
-
-    def _random_evictions(self, request: "SelectionRequest") -> IntArray:
-        """Slots of stored examples that leave whatever the selection would keep (``renewal``).
-
-        Without, a memory whose mean stands for more and more examples soon takes no new one: its
-        own mean is the one to keep. That serves while the class stays what it was.
-        """
-        if not (request.displaced * request.renewal).any():
-            return NO_SLOTS
-        displaced = request.displaced.sum()
-        draws = torch.rand(displaced + self.memory.size, generator=self.generator).numpy()
-        evicts = draws[:displaced] < np.repeat(request.renewal, request.displaced)
-        if not evicts.any():
-            return NO_SLOTS
-        number = Counter(np.repeat(request.classes, request.displaced)[evicts].tolist())
-        y, order = self.memory.y.cpu().numpy(), draws[displaced:].argsort()
-        evicted = [order[y[order] == column][:count] for column, count in number.items()]
-        return np.concatenate(evicted)
-
-    def _renewal(self, classes: list[int]) -> FloatArray:
-        """The probability of each class ``[K]``; selectors at random take new examples anyway."""
-        rate = self.config.renewal if self.config.selector in ("lasso", "greedy", "swap") else 0.0
-        return (
-            self.error_rates.of(classes) if rate == "errors" else np.full(len(classes), float(rate))
-        )
-
-    def _exchange(
-        self, y: Tensor, z: "StepEmbeddings", request: "SelectionRequest", evicted: IntArray
-    ) -> kernels.Exchange:
-        """Greedy removal for all classes, the means to keep included, in one native call."""
-        evidence = self.config.target == "evidence"
-        return kernels.greedy_exchange(
-            z.z,
-            z.rows(self.memory.size),
-            pool_of(self.memory, y, evicted, unowned=len(self.class_table)),
-            self.memory.size,
-            request.classes,
-            request.quota,
-            request.before.astype(np.float64) if evidence else np.full(len(request.before), -1.0),
-            self.generator,
-        )
-
-    def _request(self, y: Tensor) -> "SelectionRequest":
-        """Which classes compete for how many places when a batch of class columns ``y`` comes."""
-        new, quotas = Counter(y.tolist()), self.quotas()
-        classes = sorted({*new, *self._over(quotas)})
-        stored, seen = self.memory.counts, self.class_table.seen.tolist()
-        quota = np.array([quotas[column] for column in classes])
-        coming = np.array([new[column] for column in classes])
-        surplus = np.array([stored[column] for column in classes]) + coming - quota
-        return SelectionRequest(
-            classes,
-            quota=quota,
-            before=np.array([seen[column] for column in classes]) - coming,
-            renewal=self._renewal(classes),
-            displaced=np.minimum(surplus, coming).clip(min=0),
-            must_choose=bool((surplus > 0).any()),
-        )
-
-    def select(self, candidates: Candidates) -> Tensor:
-        """Which candidates to keep, ``[K, N]``."""
-        if self.config.selector == "lasso":
-            return lasso_selection(candidates, self.config.lasso, self.generator)
-        return _SELECTORS[self.config.selector](candidates, self.generator)
-
-    def _candidates(
-        self, z: Tensor, index: CandidateIndex, request: "SelectionRequest"
-    ) -> Candidates:
-        """What ``select`` chooses from: embeddings ``z [K, N, D]``, and the means to keep."""
-        weighed = request.before if self.config.target == "evidence" else None
-        weight = torch.from_numpy(target_weights(index.real, index.stored, weighed))
-        target = torch.bmm(weight.to(z)[:, None], z).squeeze(1)
-        real, stored, own_quota, seen = (
-            torch.from_numpy(part).to(z.device)
-            for part in (index.real, index.stored, request.quota, request.before)
-        )
-        return Candidates(z, real, stored, target, own_quota, seen)
-
-
-_SELECTORS = {
-    "greedy": greedy_selection,
-    "swap": swap_selection,
-    "reservoir": class_balanced_reservoir,
-    "random": balanced_random,
-}
+        own = {k.removeprefix("lasso_"): v for k, v in self if k.startswith("lasso_")}
+        return LassoConfig(**own)
 
 
 class SelectionRequest(NamedTuple):
@@ -290,6 +136,153 @@ class StepEmbeddings(NamedTuple):
         row[self.slots.cpu().numpy()] = np.arange(n)
         row[size:] = np.arange(n, len(self.z))
         return row
+
+
+_SELECTORS = {
+    "greedy": greedy_selection,
+    "swap": swap_selection,
+    "reservoir": class_balanced_reservoir,
+    "random": balanced_random,
+}
+
+
+class Selection:
+    """Keeps each class within its quota, by the rule that ``config`` names (Eqs. 10, 12).
+
+    It reads and rewrites a learner's memory and has no state of its own. With ``renewal=errors``
+    the learner updates ``error_rates`` with every batch before it is reselected.
+    """
+
+    def __init__(
+        self,
+        config: SelectionConfig,
+        memory: MemoryStore,
+        class_table: ClassTable,
+        generator: torch.Generator,
+        error_rates: ClassErrorRates | None = None,
+    ) -> None:
+        self.config, self.memory = config, memory
+        self.class_table, self.generator = class_table, generator
+        self.error_rates = error_rates or ClassErrorRates()
+
+    def quotas(self) -> list[int]:
+        """How many examples each class may store; the first seen get the remainder."""
+        arrival, columns = self.class_table.arrival, len(self.class_table)
+        sharing = columns if self.config.quota == "fixed" else len(arrival)
+        return quotas_by_arrival(self.memory.capacity, arrival, columns, sharing)
+
+    def over_quota(self) -> list[int]:
+        """Classes that must give examples up because further classes arrived."""
+        return self._over(self.quotas())
+
+    def _over(self, quotas: list[int]) -> list[int]:
+        return [column for column, count in self.memory.counts.items() if count > quotas[column]]
+
+    def reselect(
+        self,
+        x: Tensor,
+        y: Tensor,
+        task_idx: Tensor,
+        embeddings: Callable[[CandidateIndex], Tensor],
+        natively: StepEmbeddings | None = None,
+        **extras: Tensor,
+    ) -> None:
+        """Fill each class's quota with the best of what is stored and what is new (Eq. 10).
+
+        Args:
+            x: The batch ``[B, ...]``.
+            y: Its class columns ``[B]``, already counted as seen.
+            task_idx: Its task indices ``[B]``.
+            embeddings: Returns those of the candidates, ``[K, N, D]``, any numbers on padding. Not
+                called where every candidate is kept.
+            natively: The embeddings themselves, if a compiled kernel is to select greedily.
+            **extras: Further columns of the memory, ``[B, ...]``.
+        """
+        request = self._request(y)
+        evicted = self._random_evictions(request)
+        if natively is not None and request.must_choose:
+            freed, admitted = self._exchange(y, natively, request, evicted)
+        else:
+            index = candidates_of(request.classes, self.memory, y, evicted)
+            keep = index.real
+            if request.must_choose:
+                candidates = self._candidates(embeddings(index), index, request)
+                keep = self.select(candidates).cpu().numpy()
+            freed, admitted = index.changes(keep, self.memory.size)
+        batch = {"x": x, "y": y, "task": task_idx, **extras}
+        replace(self.memory, np.concatenate([evicted, freed]), batch, admitted)
+
+    def _random_evictions(self, request: SelectionRequest) -> IntArray:
+        """Slots of stored examples that leave whatever the selection would keep (``renewal``).
+
+        Without, a memory whose mean stands for more and more examples soon takes no new one: its
+        own mean is the one to keep. That serves while the class stays what it was.
+        """
+        if not (request.displaced * request.renewal).any():
+            return NO_SLOTS
+        displaced = request.displaced.sum()
+        draws = torch.rand(displaced + self.memory.size, generator=self.generator).numpy()
+        evicts = draws[:displaced] < np.repeat(request.renewal, request.displaced)
+        if not evicts.any():
+            return NO_SLOTS
+        number = Counter(np.repeat(request.classes, request.displaced)[evicts].tolist())
+        y, order = self.memory.y.cpu().numpy(), draws[displaced:].argsort()
+        evicted = [order[y[order] == column][:count] for column, count in number.items()]
+        return np.concatenate(evicted)
+
+    def _renewal(self, classes: list[int]) -> FloatArray:
+        """The probability of each class ``[K]``; selectors at random take new examples anyway."""
+        rate = self.config.renewal if self.config.selector in ("lasso", "greedy", "swap") else 0.0
+        if rate == "errors":
+            return self.error_rates.of(classes)
+        return np.full(len(classes), float(rate))
+
+    def _exchange(
+        self, y: Tensor, z: StepEmbeddings, request: SelectionRequest, evicted: IntArray
+    ) -> tuple[IntArray, IntArray]:
+        """Greedy removal for all classes, the means to keep included, in one native call."""
+        size, before = self.memory.size, request.before.astype(np.float64)
+        pool = pool_of(self.memory, y, evicted, unowned=len(self.class_table))
+        seen = before if self.config.target == "evidence" else np.full_like(before, -1.0)
+        return kernels.greedy_exchange(
+            z.z, z.rows(size), pool, size, request.classes, request.quota, seen, self.generator
+        )
+
+    def _request(self, y: Tensor) -> SelectionRequest:
+        """Which classes compete for how many places when a batch of class columns ``y`` comes."""
+        new, quotas = Counter(y.tolist()), self.quotas()
+        classes = sorted({*new, *self._over(quotas)})
+        stored, seen = self.memory.counts, self.class_table.seen.tolist()
+        quota = np.array([quotas[column] for column in classes])
+        coming = np.array([new[column] for column in classes])
+        surplus = np.array([stored[column] for column in classes]) + coming - quota
+        return SelectionRequest(
+            classes,
+            quota=quota,
+            before=np.array([seen[column] for column in classes]) - coming,
+            renewal=self._renewal(classes),
+            displaced=np.minimum(surplus, coming).clip(min=0),
+            must_choose=bool((surplus > 0).any()),
+        )
+
+    def select(self, candidates: Candidates) -> Tensor:
+        """Which candidates to keep, ``[K, N]``."""
+        if self.config.selector == "lasso":
+            return lasso_selection(candidates, self.config.lasso, self.generator)
+        return _SELECTORS[self.config.selector](candidates, self.generator)
+
+    def _candidates(
+        self, z: Tensor, index: CandidateIndex, request: SelectionRequest
+    ) -> Candidates:
+        """What ``select`` chooses from: embeddings ``z [K, N, D]``, and the means to keep."""
+        weighed = request.before if self.config.target == "evidence" else None
+        weight = torch.from_numpy(target_weights(index.real, index.stored, weighed))
+        target = torch.bmm(weight.to(z)[:, None], z).squeeze(1)
+        real, stored, own_quota, seen = (
+            torch.from_numpy(part).to(z.device)
+            for part in (index.real, index.stored, request.quota, request.before)
+        )
+        return Candidates(z, real, stored, target, own_quota, seen)
 
 
 def embed_candidates(

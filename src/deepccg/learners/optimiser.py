@@ -20,12 +20,7 @@ class OptimiserConfig(Config):
 
 
 class Optimiser:
-    """Plain SGD: ``theta <- theta - lr gradient``.
-
-    Args:
-        lr: The step size.
-        dtype: The precision of the parameters.
-    """
+    """Plain SGD: ``theta <- theta - lr gradient``, for parameters of precision ``dtype``."""
 
     def __init__(self, lr: float, dtype: torch.dtype) -> None:
         self.lr, self.dtype = lr, dtype

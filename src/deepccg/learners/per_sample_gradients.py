@@ -15,8 +15,8 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.func import functional_call, grad_and_value, vmap
 
 from deepccg.core import InputError
-from deepccg.learners.heads import masked_cross_entropy
-from deepccg.networks import Convolution, GrowingLinear, InstanceNorm, kernels
+from deepccg.learners.heads import GrowingLinear, masked_cross_entropy
+from deepccg.networks import Convolution, InstanceNorm, kernels
 
 Supported = nn.Linear | GrowingLinear | nn.Conv2d | nn.GroupNorm | nn.LayerNorm
 
@@ -104,9 +104,9 @@ def per_sample_gradients(
 
     Returns:
         One tensor ``[B, *shape]`` for each parameter that is trained, in the order of
-        ``NetworkLearner.trained()``, and the losses ``[B]``. The gradients' mean over B is the
-        gradient of the mean loss. They take B times the bytes of the parameters: split a larger
-        ``x`` into chunks.
+        ``NetworkLearner.trainable_parameters()``, and the losses ``[B]``. The gradients' mean over
+        B is the gradient of the mean loss. They take B times the bytes of the parameters: split a
+        larger ``x`` into chunks.
     """
     chain = nn.Sequential(*modules).train()
     require_separable(chain)

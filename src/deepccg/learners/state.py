@@ -76,7 +76,7 @@ class StatefulModule:
             self.module.load_state_dict(state.tensors)
 
     def rollback_point(self) -> Callable[[], None]:
-        """See ``rollback_point``; the next call invalidates what an earlier one returned.
+        """Return what brings the module back, if it is called before the next ``rollback_point``.
 
         Copying into the same tensors again is several times as fast as a new copy, and
         every step of a classifier begins with it.
@@ -112,13 +112,8 @@ class StatefulGenerator:
         self.generator.set_state(state.tensors["state"].cpu())
 
 
-def rollback_point(part: Stateful) -> Callable[[], None]:
-    """Return what brings a part back, if it is called before the next ``rollback_point``."""
-    return part.rollback_point() if isinstance(part, StatefulModule) else rollback_by_state(part)
-
-
 def rollback_by_state(part: Stateful) -> Callable[[], None]:
-    """Return what brings any part back at any later time; slower."""
+    """Return what brings any part back at any later time."""
     before = part.state()
     return lambda: part.load(before)
 
@@ -179,11 +174,9 @@ def upgrade(state: State) -> State:
 def _from_1(state: State) -> dict[str, Any]:
     """The form of the inputs is that of the stored examples; without any it is not known."""
     stored = state.tensors["memory.x"]
-    known = len(stored) > 0
-    form = {
-        "shape": list(stored.shape[1:]) if known else None,
-        "kind": kind_of(stored) if known else None,
-    }
+    form: dict[str, Any] = {"shape": None, "kind": None}
+    if len(stored):
+        form = {"shape": list(stored.shape[1:]), "kind": kind_of(stored)}
     return {**state.meta, "parts": {**state.meta["parts"], "inputs": form}}
 
 
@@ -207,25 +200,29 @@ def split_state(
     """Return the state of each part, after the part has checked it."""
     found: dict[str, State] = {}
     for name, part in parts.items():
-        tensors = {
-            key.removeprefix(f"{name}."): value.to(device)
-            for key, value in state.tensors.items()
-            if key.startswith(f"{name}.")
-        }
+        tensors = {key: value.to(device) for key, value in tensors_of(name, state).items()}
         found[name] = State(tensors, state.meta["parts"][name])
         part.check(found[name])
     return found
+
+
+def tensors_of(name: str, state: State) -> dict[str, Tensor]:
+    """Return the tensors that ``collect_state`` has put under ``name``, by their own names."""
+    prefix = f"{name}."
+    return {k.removeprefix(prefix): v for k, v in state.tensors.items() if k.startswith(prefix)}
 
 
 @contextmanager
 def rolled_back_on_error(parts: Iterable[Stateful], *, often: bool) -> Iterator[None]:
     """Bring all parts back to what they were if the block raises anything.
 
-    Args:
-        parts: What may change within the block.
-        often: Keep room for the copies, for the next time.
+    With ``often``, room for the copies is kept for the next time.
     """
-    roll_back = [(rollback_point if often else rollback_by_state)(part) for part in parts]
+    quick = StatefulModule if often else ()
+    roll_back = [
+        part.rollback_point() if isinstance(part, quick) else rollback_by_state(part)
+        for part in parts
+    ]
     try:
         yield
     except BaseException:

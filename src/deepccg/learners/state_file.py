@@ -54,7 +54,11 @@ def load_state(path: Path) -> tuple[State, dict[str, Any]]:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         checksum = header.pop("checksum")
         number = int(header["format"])
-        _refuse_newer(path, number)
+        if number > FORMAT:
+            raise StateMismatch(
+                f"{path} has format {number}, and this version of deepccg reads up to {FORMAT}: "
+                f"install a newer one"
+            )
         if checksum != _checksum(header, tensors):
             raise ValueError("its checksum is wrong")
         for older in range(number, FORMAT):
@@ -68,16 +72,9 @@ def load_state(path: Path) -> tuple[State, dict[str, Any]]:
         safetensors.SafetensorError, AttributeError, KeyError, TypeError, ValueError, OSError,
         RecursionError,
     ) as error:  # fmt: skip
-        reason = _reason(error)
+        missing = isinstance(error, KeyError)
+        reason = f"it has no {error}" if missing else " ".join(str(error).split())
         raise UnusableStateFile(f"{path} is damaged or not a checkpoint: {reason}") from None
-
-
-def _refuse_newer(path: Path, number: int) -> None:
-    if number > FORMAT:
-        raise StateMismatch(
-            f"{path} has format {number}, and this version of deepccg reads up to {FORMAT}: "
-            f"install a newer one"
-        )
 
 
 def _checksum(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
@@ -87,8 +84,3 @@ def _checksum(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
         digest.update(json.dumps([name, str(tensor.dtype), list(tensor.shape)]).encode())
         digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
-
-
-def _reason(error: Exception) -> str:
-    missing = isinstance(error, KeyError)
-    return f"it has no {error}" if missing else " ".join(str(error).split())

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from deepccg.core import State, StateMismatch
-from deepccg.learners.state import StatefulModule
-from deepccg.networks import GrowingLinear, map_in_chunks
+from deepccg.learners.heads import GrowingLinear
+from deepccg.learners.state import StatefulModule, collect_state, tensors_of
+from deepccg.networks import map_in_chunks
 
 
 class Teacher:
@@ -49,29 +50,25 @@ class Teacher:
     def bytes(self) -> int:
         """Bytes of all parameters and buffers."""
         tensors = [t for m in (self.network, self.head) for t in (*m.parameters(), *m.buffers())]
-        return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+        return sum(tensor.nbytes for tensor in tensors)
 
     def state(self) -> State:
         """Copies of all parameters and buffers."""
-        tensors = {
-            f"{name}.{key}": value
-            for name, part in self._parts().items()
-            for key, value in part.state().tensors.items()
-        }
+        tensors, _ = collect_state(self._parts())
         return State(tensors, {"rows": len(self.head.bias)})
 
     def check(self, state: State) -> None:
         """The same network, and a head whose weights and biases have as many rows as it says."""
         for name, part in self._parts().items():
-            part.check(_under(name, state))
-        rows = {len(value) for value in _under("head", state).tensors.values()}
+            part.check(State(tensors_of(name, state), {}))
+        rows = {len(value) for value in tensors_of("head", state).values()}
         if rows != {state.meta["rows"]}:
             raise StateMismatch(f"the state's copied head has {sorted(rows)} rows")
 
     def load(self, state: State) -> None:
         """Be the copy that was saved."""
         for name, part in self._parts().items():
-            part.load(_under(name, state))
+            part.load(State(tensors_of(name, state), {}))
         self.head.requires_grad_(False)
 
     def _parts(self) -> dict[str, StatefulModule]:
@@ -82,12 +79,7 @@ class Teacher:
 
 
 class Snapshot:
-    """A teacher there may be: taken from a network and head, with the columns it knows.
-
-    Args:
-        network: What is copied when a snapshot is taken.
-        head: Its head.
-    """
+    """A teacher there may be: a copy of network and head, with the columns that it knows."""
 
     def __init__(self, network: nn.Module, head: GrowingLinear) -> None:
         self._network, self._head = network, head
@@ -131,12 +123,3 @@ class Snapshot:
             self.take([int(column) for column in state.meta["columns"]])
             assert self.teacher is not None  # noqa: S101  (taken on the line above)
             self.teacher.load(state)
-
-
-def _under(name: str, state: State) -> State:
-    tensors = {
-        key.removeprefix(f"{name}."): value
-        for key, value in state.tensors.items()
-        if key.startswith(f"{name}.")
-    }
-    return State(tensors, state.meta)

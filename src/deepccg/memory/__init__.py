@@ -23,24 +23,8 @@ from deepccg.memory.candidates import (
 from deepccg.memory.policies import herding, herding_places, rank_within, write_rings
 
 __all__ = [
-    "NO_SLOTS",
-    "CandidateIndex",
-    "MemoryStore",
-    "balanced_random",
-    "candidates_of",
-    "class_balanced_reservoir",
-    "class_quotas",
-    "draw_balanced",
-    "draw_grouped",
-    "draw_uniform",
-    "herding",
-    "herding_places",
-    "keep_one_per_class",
-    "offer_to_reservoir",
-    "pool_of",
-    "quotas_by_arrival",
-    "rank_within",
-    "replace",
-    "reservoir_slots",
-    "write_rings",
-]
+    "NO_SLOTS", "CandidateIndex", "MemoryStore", "balanced_random", "candidates_of",
+    "class_balanced_reservoir", "class_quotas", "draw_balanced", "draw_grouped", "draw_uniform",
+    "herding", "herding_places", "keep_one_per_class", "offer_to_reservoir", "pool_of",
+    "quotas_by_arrival", "rank_within", "replace", "reservoir_slots", "write_rings",
+]  # fmt: skip

@@ -59,19 +59,14 @@ class MemoryStore:
         return self._counts
 
     @property
-    def extras(self) -> tuple[str, ...]:
-        """Names of what is stored beside example, class and task."""
-        return tuple(name for name in self._columns if name not in _OWN)
-
-    @property
     def bytes(self) -> int:
         """Bytes held by the stored examples and their labels, without extras."""
-        return sum(_bytes(self[name]) for name in _OWN)
+        return sum(self[name].nbytes for name in _OWN)
 
     @property
     def extra_bytes(self) -> dict[str, int]:
         """Bytes held by each extra column."""
-        return {name: _bytes(self[name]) for name in self.extras}
+        return {name: self[name].nbytes for name in self._columns if name not in _OWN}
 
     def append(self, x: Tensor, y: Tensor, task: Tensor, **extras: Tensor) -> None:
         """Store further examples behind the present ones."""
@@ -201,24 +196,18 @@ def draw_balanced(y: Tensor, count: int, generator: torch.Generator) -> Tensor:
 
 
 def draw_grouped(task: Tensor, count: int, groups: int, generator: torch.Generator) -> Tensor:
-    """``count`` slots (or all) from about ``groups`` random tasks, each slot equally likely.
+    """``count`` of M slots (or all) from about ``groups`` random tasks, each slot equally likely.
 
-    The M slots are laid out in a circle, tasks in random order and the slots of a task in random
-    order. A pattern of ``groups`` blocks, together ``count`` long and evenly spaced, is laid on it
-    at a uniformly random offset; what it covers is drawn. A slot is covered at exactly ``count`` of
-    the M offsets, so it is drawn with probability ``count / M``, whatever its task, however many
-    or few examples that task has, and however many tasks there are.
+    The slots, of tasks ``task [M]``, are laid out in a circle, tasks in random order and the slots
+    of a task in random order. A pattern of ``groups`` blocks, together ``count`` long and evenly
+    spaced, is laid on it at a uniformly random offset; what it covers is drawn. A slot is covered
+    at exactly ``count`` of the M offsets, so it is drawn with probability ``count / M``, whatever
+    its task, however many or few examples that task has, and however many tasks there are.
 
     A block of b slots that begins in a task of n reaches beyond it with probability (b - 1)/n at
     most, so tasks of n examples give ``groups (1 + (b - 1)/n)`` of them on average. Of each task
     the slots drawn are a uniformly random subset of its own; with one task that is
     ``draw_uniform``. What changes is only which slots come together.
-
-    Args:
-        task: The task index of each slot, ``[M]``.
-        count: How many slots.
-        groups: How many blocks.
-        generator: What draws.
     """
     size = len(task)
     count = min(count, size)
@@ -243,12 +232,9 @@ def draw_grouped(task: Tensor, count: int, groups: int, generator: torch.Generat
 
 
 def keep_one_per_class(slots: Tensor, y: Tensor, stored: Mapping[int, int]) -> Tensor:
-    """Drop one slot of every class that was drawn entirely, so that the rest still knows it.
+    """Drop one of the ``slots [n]`` of every class drawn entirely: the rest still knows it.
 
-    Args:
-        slots: Those drawn, ``[n]``.
-        y: The class column of each slot, ``[M]``.
-        stored: How many slots each class has.
+    ``y [M]`` has the class column of each slot, ``stored`` how many slots each class has.
     """
     own = y[slots].tolist()
     drawn = Counter(own)
@@ -280,7 +266,6 @@ def offer_to_reservoir(
     x: Tensor,
     y: Tensor,
     task: Tensor,
-    *,
     seen: int,
     generator: torch.Generator,
     capacity: int | None = None,
@@ -290,9 +275,8 @@ def offer_to_reservoir(
 
     ``capacity`` may be smaller than the store's; ``extras`` are further columns ``[B, ...]``.
     """
-    slots = reservoir_slots(
-        seen, store.capacity if capacity is None else capacity, len(y), generator
-    )
+    places = store.capacity if capacity is None else capacity
+    slots = reservoir_slots(seen, places, len(y), generator)
     stored = slots >= 0
     kept = {name: column[stored] for name, column in extras.items()}
     store.write(slots[stored], x[stored], y[stored], task[stored], **kept)
@@ -305,7 +289,3 @@ _FIRST_SLOTS = 64
 def _empty() -> dict[str, Tensor]:
     labels = torch.empty(0, dtype=torch.int64)
     return {"x": torch.empty(0), "y": labels, "task": labels}
-
-
-def _bytes(tensor: Tensor) -> int:
-    return tensor.numel() * tensor.element_size()

@@ -29,32 +29,13 @@ class CandidateIndex:
     real: BoolArray
     stored: BoolArray
 
-    def apply(
-        self,
-        keep: Tensor,
-        store: MemoryStore,
-        x: Tensor,
-        y: Tensor,
-        task: Tensor,
-        evicted: IntArray = NO_SLOTS,
-        **extras: Tensor,
-    ) -> None:
-        """Make the store hold what ``keep [K, N]`` says of these classes; others stay.
+    def changes(self, keep: BoolArray, size: int) -> tuple[IntArray, IntArray]:
+        """Slots to free and positions in the batch to admit, if ``keep [K, N]`` is to be stored.
 
-        Args:
-            keep: Which candidates are to be in the store, ``[K, N]``.
-            store: Where they are, or go to.
-            x: The batch ``[B, ...]``.
-            y: Its class columns ``[B]``.
-            task: Its task indices ``[B]``.
-            evicted: Stored examples that are no candidates and leave as well, ``[G]``.
-            **extras: Its further columns ``[B, ...]``.
+        ``size`` is the number of stored examples.
         """
-        batch = {"x": x, "y": y, "task": task, **extras}
-        kept = keep.cpu().numpy()
-        freed = np.concatenate([evicted, self.position[self.stored & ~kept]])
-        admitted = self.position[self.real & ~self.stored & kept] - store.size
-        replace(store, freed, batch, admitted)
+        freed = self.position[self.stored & ~keep]
+        return freed, self.position[self.real & ~self.stored & keep] - size
 
 
 def replace(

@@ -2,11 +2,13 @@
 
 import math
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from deepccg.gaussian.selection import Candidates
 from deepccg.memory.buffer import MemoryStore
+from deepccg.memory.candidates import replace
 
 
 def rank_within(group: Tensor, key: Tensor) -> Tensor:
@@ -28,21 +30,6 @@ def rank_within(group: Tensor, key: Tensor) -> Tensor:
     return rank
 
 
-def newest_of_each_class(y: Tensor, arrived: Tensor, quota: Tensor) -> Tensor:
-    """Which of N examples are among the last ``quota [C]`` of their class, ``[N]``.
-
-    Args:
-        y: Their class columns ``[N]``.
-        arrived: A number that grew with each arrival, ``[N]``.
-        quota: How many of each class to keep, ``[C]``.
-
-    >>> y, arrived = torch.tensor([0, 0, 1, 0]), torch.tensor([7, 3, 5, 9])
-    >>> newest_of_each_class(y, arrived, torch.tensor([2, 1])).tolist()
-    [True, False, True, True]
-    """
-    return rank_within(y, -arrived) < quota[y]
-
-
 def write_rings(
     store: MemoryStore, x: Tensor, y: Tensor, task: Tensor, arrived: Tensor, quota: Tensor
 ) -> None:
@@ -52,15 +39,10 @@ def write_rings(
     examples' numbers of arrival ``arrived [B]`` as a column of that name.
     """
     numbers = torch.cat([store["arrived"], arrived]) if store.size else arrived
-    keep = newest_of_each_class(torch.cat([store.y, y]), numbers, quota)
-    freed = (~keep[: store.size]).nonzero().flatten()
-    admitted = keep[store.size :].nonzero().flatten()
-    reused = min(len(freed), len(admitted))
-    appended = torch.arange(store.size, store.size + len(admitted) - reused, device=freed.device)
-    slots = torch.cat([freed[:reused], appended])
-    store.write(slots, x[admitted], y[admitted], task[admitted], arrived=arrived[admitted])
-    if len(freed) > reused:
-        store.remove(freed[reused:])
+    owner = torch.cat([store.y, y])
+    keep = (rank_within(owner, -numbers) < quota[owner]).cpu().numpy()
+    freed, admitted = np.flatnonzero(~keep[: store.size]), np.flatnonzero(keep[store.size :])
+    replace(store, freed, {"x": x, "y": y, "task": task, "arrived": arrived}, admitted)
 
 
 def herding_places(candidates: Candidates) -> Tensor:
@@ -104,21 +86,13 @@ def pairwise_distances(a: Tensor, b: Tensor) -> Tensor:
     return torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist")
 
 
-def nearest_neighbour_entropy(distances: Tensor) -> Tensor:
-    """``mean_i log eps_i`` from ``distances [N, N]``, eps_i the distance to the nearest other.
-
-    The Kozachenko-Leonenko estimate of the entropy, up to the factor F and a constant in N.
-    """
-    apart = distances.double().clone().fill_diagonal_(math.inf)
-    return (apart.min(dim=1).values + TINY).log().mean()
-
-
 def entropy_without_each(distances: Tensor) -> Tensor:
-    """``nearest_neighbour_entropy`` of what is left when each point is removed, ``[N]``.
+    """The entropy estimate of what is left when each of N points is removed, ``[N]``.
 
-    Without i, the points whose nearest neighbour it was fall back on their second nearest; so two
-    neighbours per point give all N estimates. With at most one point left there is no estimate,
-    and all are 0.
+    From ``distances [N, N]``: ``mean_i log eps_i``, eps_i the distance to the nearest other, is the
+    Kozachenko-Leonenko estimate up to the factor F and a constant in N. Without i, the points whose
+    nearest neighbour it was fall back on their second nearest; so two neighbours per point give all
+    N estimates. With at most one point left there is no estimate, and all are 0.
     """
     count = len(distances)
     if count < 3:

@@ -39,23 +39,7 @@ METHODS: dict[str, type[Learner]] = {  # in the order of the paper's tables
 }
 
 __all__ = [
-    "AGEM",
-    "DERPP",
-    "ER",
-    "ERACE",
-    "ESMER",
-    "EWC",
-    "GSS",
-    "METHODS",
-    "SGD",
-    "DeepCCG",
-    "DeepCCGReservoir",
-    "DeepCCGStandardHead",
-    "EntropySS",
-    "ICaRL",
-    "InfoGS",
-    "MultiTask",
-    "NetworkLearner",
-    "PackNet",
-    "ProtoCL",
-]
+    "AGEM", "DERPP", "ER", "ERACE", "ESMER", "EWC", "GSS", "METHODS", "SGD", "DeepCCG",
+    "DeepCCGReservoir", "DeepCCGStandardHead", "EntropySS", "ICaRL", "InfoGS", "MultiTask",
+    "NetworkLearner", "PackNet", "ProtoCL",
+]  # fmt: skip

@@ -12,11 +12,11 @@ from deepccg.gaussian import (
     Posterior,
     Variance,
     class_posterior,
+    distances_filled_from_batch,
     estimate_embeddings,
     fitted_scale,
     inflate_variance,
     kernels,
-    leave_one_out_distances,
     log_conditional_marginal_likelihood,
     log_predictive_density,
     squared_distances,
@@ -25,6 +25,7 @@ from deepccg.learners.base import NetworkLearner
 from deepccg.learners.context import (
     Context,
     ContextConfig,
+    LogParameter,
     Replay,
     context_slots,
     embed_step,
@@ -80,8 +81,7 @@ class GaussianConfig(ContextConfig):
         "(grouped), or of those only few examples, the others moved along (lazy)",
     )
     replay_tasks: PositiveInt | None = Field(
-        None,
-        description="random tasks a replay is drawn from: by default all if exact, else 2",
+        None, description="random tasks a replay is drawn from: by default all if exact, else 2"
     )
     refresh: PositiveInt = Field(
         4,
@@ -181,15 +181,14 @@ class DeepCCG(NetworkLearner[DeepCCGConfig]):
 
     def build_state(self, seed: int) -> None:
         """The scale of the embedding, cached embeddings, and the selection of the memory."""
-        self.log_scale = _LogScale(self.config.initial_scale).to(self.device, self.dtype)
+        start = torch.tensor(self.config.initial_scale)
+        self.log_scale = LogParameter(start).to(self.device, self.dtype)
         self._scale_state = StatefulModule("scale", self.log_scale)
         self._classifier: GaussianClassifier | None = None  # derived; dropped by every step
         self.cache: EmbeddingCache | None = None
         if self.config.posterior == "lazy":
-            refresh, max_age = self.config.refresh, self.config.max_age
-            self.cache = EmbeddingCache(
-                self.memory, self.dim, self.dtype, refresh=refresh, max_age=max_age, seed=seed
-            )
+            bounds = self.config.refresh, self.config.max_age
+            self.cache = EmbeddingCache(self.memory, self.dim, self.dtype, *bounds, seed)
         self.error_rates: ClassErrorRates | None = None
         self.build_selection()
 
@@ -206,10 +205,9 @@ class DeepCCG(NetworkLearner[DeepCCGConfig]):
         x, y, task_idx = self.begin_step(batch)
         self._classifier = None
         replay, returned = self.sample_replay()  # R
-        mask = self.class_masks(task_idx, replay)  # [B + R, C]
-        over_quota = self.over_quota_classes()
-        slots = self.context_slots(mask, replay, over_quota)  # M \ R
-        reselected = self.reselected_classes(y, over_quota)
+        mask = self.masks(task_idx, replay)  # [B + R, C]
+        reselected = self.reselected_classes(y)
+        slots = self.context_slots(mask, replay, reselected)  # M \ R
         z, context = self.embed_step(x, replay, slots, reselected)
         labels = self.replay_labels(y, replay)
         classifier = self.condition(context)  # Eq. 7
@@ -220,7 +218,8 @@ class DeepCCG(NetworkLearner[DeepCCGConfig]):
             loss = self.optimise(-reduce_replay(log_prob, known, self.config.reduction))
         if self.error_rates is not None:
             self.error_rates.update(y, log_prob, valid)
-        self.update_memory(x, y, task_idx, context.with_step(replay, z), classifier)  # Eqs. 10, 12
+        embedded = context.with_step(replay, z)
+        self.update_memory(x, y, task_idx, embedded, classifier.scale)  # Eqs. 10, 12
         scale = float(classifier.scale.detach())
         extra = {"terms": len(log_prob), "returned": returned, "scale": scale}
         return self.end_step(loss, len(replay), extra)
@@ -229,47 +228,32 @@ class DeepCCG(NetworkLearner[DeepCCGConfig]):
         """Slots of R; ``replay_tasks`` draws as many from few tasks."""
         return sample_replay(self.memory, self.config, self.generator, self.config.groups)
 
-    def class_masks(self, task_idx: Tensor, replay: Tensor) -> Tensor:
-        """Classes each example of batch and replay is compared with, ``[B + R, C]``."""
-        train, again = self.config.train_mask, self.config.replay_mask
-        replayed = self.memory.task.index_select(0, replay)
-        return self.class_table.replay_mask(train, task_idx, again, replayed).to(self.device)
-
-    def over_quota_classes(self) -> list[int]:
-        """Classes that must give up stored examples: the memory update needs them embedded."""
-        return self.selection.over_quota()
-
-    def context_slots(self, mask: Tensor, replay: Tensor, over_quota: list[int]) -> Tensor:
-        r"""Slots of M \ R: those of the classes compared and of the classes over their quota."""
-        return context_slots(self.memory, mask, replay, over_quota)
-
-    def reselected_classes(self, y: Tensor, over_quota: list[int]) -> Tensor:
-        """Class columns whose memory this step selects by embedding: the batch's, and these."""
+    def reselected_classes(self, y: Tensor) -> Tensor:
+        """Class columns whose memory is selected by embedding: the batch's, and any over quota."""
+        over_quota = self.selection.over_quota()
         return torch.cat([y, y.new_tensor(over_quota)]) if over_quota else y
+
+    def context_slots(self, mask: Tensor, replay: Tensor, reselected: Tensor) -> Tensor:
+        r"""Slots of M \ R: those of the classes compared and of the classes reselected."""
+        return context_slots(self.memory, mask, replay, reselected)
 
     def embed_step(
         self, x: Tensor, replay: Tensor, slots: Tensor, reselected: Tensor
     ) -> tuple[Tensor, Context]:
         """Embed batch and replay with gradient, and the context ``slots``, by default without.
 
-        With ``lazy`` some of the context are embedded and the others estimated. The replayed
-        examples take no part in the estimates: nothing that a step scores is among what it is
-        scored by.
-
-        Args:
-            x: The batch ``[B, ...]``.
-            replay: Slots of R.
-            slots: Slots to condition on.
-            reselected: Class columns that are embedded entirely.
+        With ``lazy`` the ``reselected`` classes and some others of the context are embedded, and
+        the rest is estimated. The replayed examples take no part in the estimates: nothing that a
+        step scores is among what it is scored by.
         """
         if self.cache is None:
             z, z_context = embed_step(self, x, replay, slots)
             return z, Context(slots, z_context)
         y, (old, age) = self.memory.y[slots], self.cache.read(slots)
-        chosen = self.cache.draw(y, age, reselected)
-        z, z_known = embed_step(self, x, replay, slots[chosen.known])
-        moved = estimate_embeddings(old, y, z_known, *chosen, len(self.class_table))
-        return z, Context(slots, moved.z, chosen.known, moved.error)
+        known, sampled = self.cache.draw(y, age, reselected)
+        z, z_known = embed_step(self, x, replay, slots[known])
+        moved = estimate_embeddings(old, y, z_known, known, sampled, len(self.class_table))
+        return z, Context(slots, moved.z, known, moved.error)
 
     def condition(self, context: Context) -> GaussianClassifier:
         """The posterior over class means (Eq. 7) and the scale, given stored examples."""
@@ -294,25 +278,20 @@ class DeepCCG(NetworkLearner[DeepCCGConfig]):
         return torch.tensor(self.config.embedding_scale, dtype=self.dtype, device=self.device)
 
     def log_likelihood(
-        self,
-        z: Tensor,
-        labels: Tensor,
-        batch: int,
-        classifier: GaussianClassifier,
-        mask: Tensor,
+        self, z: Tensor, labels: Tensor, batch: int, classifier: GaussianClassifier, mask: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Log conditional marginal likelihoods that exist (Eq. 9), and which of ``z`` have one.
 
         Args:
             z: Embeddings of batch and replay, ``[B + R, D]``.
             labels: Their class columns ``[B + R]``.
-            batch: B.
+            batch: How many are the batch's, B.
             classifier: What the step is conditioned on.
             mask: Allowed classes ``[B + R, C]``.
         """
         posterior, scale, variance = classifier
         if self.config.absent == "batch":
-            distance, count = _filled_from_batch(z, labels[:batch], posterior)
+            distance, count = distances_filled_from_batch(z, labels[:batch], posterior)
             distance = distance * scale.square()
             density = log_predictive_density(distance, count, mask, self.dim, variance)
             return log_conditional_marginal_likelihood(density, labels)
@@ -326,25 +305,19 @@ class DeepCCG(NetworkLearner[DeepCCGConfig]):
 
     @torch.no_grad()
     def update_memory(
-        self,
-        x: Tensor,
-        y: Tensor,
-        task_idx: Tensor,
-        z: StepEmbeddings,
-        classifier: GaussianClassifier,
+        self, x: Tensor, y: Tensor, task_idx: Tensor, z: StepEmbeddings, scale: Tensor
     ) -> None:
-        """Reselect the memory of the batch's classes (Eq. 10) by the step's embeddings."""
+        """Reselect the memory of the batch's classes (Eqs. 10, 12) by the step's embeddings."""
+        after = self.config.selection_features == "after"
 
         def embeddings(index: CandidateIndex) -> Tensor:
-            if self.config.selection_features == "after":
-                found = embed_candidates(index, self.memory, x, self.embed_shaped)
-            else:
-                found = z.at(index.position, self.memory.size)
-            return found * classifier.scale
+            if after:
+                return scale * embed_candidates(index, self.memory, x, self.embed_shaped)
+            return scale * z.at(index.position, self.memory.size)
 
         extras = {} if self.cache is None else self.cache.update(z)
-        ready = self.config.selector == "greedy" and self.config.selection_features == "before"
-        natively = z if self.native and ready and kernels.is_supported(z.z) else None
+        greedy = self.native and self.config.selector == "greedy" and not after
+        natively = z if greedy and kernels.is_supported(z.z) else None
         self.selection.reselect(x, y, task_idx, embeddings, natively, **extras)
 
     def embed_shaped(self, x: Tensor) -> Tensor:
@@ -363,30 +336,24 @@ class DeepCCG(NetworkLearner[DeepCCGConfig]):
     def current_classifier(self) -> GaussianClassifier:
         """The classifier given all of memory under the present network."""
         if self._classifier is None:
-            everything = torch.arange(self.memory.size, device=self.device)
-            self._classifier = self.condition(Context(everything, embed_stored(self, everything)))
+            self._classifier = self._given(torch.arange(self.memory.size, device=self.device))
         return self._classifier
+
+    def _given(self, slots: Tensor) -> GaussianClassifier:
+        return self.condition(Context(slots, embed_stored(self, slots)))
 
     def frozen_classifier(self, mask: Tensor, task: Task | None) -> Callable[[Tensor], Tensor]:
         """See ``NetworkLearner``; only what the allowed classes depend on is embedded for it."""
         del task
-        slots = self.context_for(mask)
-        classifier = self.condition(Context(slots, embed_stored(self, slots)))
+        # A scale that is fitted is fitted to all of memory.
+        needed = torch.ones_like(mask) if self.config.embedding_scale == "fitted" else mask
+        classifier = self._given(needed[self.memory.y].nonzero().flatten())
 
         def density(z: Tensor) -> Tensor:
             scores = classifier.class_scores(shaped(self, z))
             return classifier.log_density(scores, mask.expand_as(scores))
 
         return density
-
-    def context_for(self, mask: Tensor) -> Tensor:
-        """Slots that a prediction among the classes ``mask [C]`` depends on.
-
-        A scale that is fitted is fitted to all of memory.
-        """
-        fitted = self.config.embedding_scale == "fitted"
-        needed = torch.ones_like(mask) if fitted else mask
-        return needed[self.memory.y].nonzero().flatten()
 
     def inference_module(self) -> nn.Module:
         """See ``NetworkLearner``."""
@@ -432,26 +399,3 @@ class DeepCCG(NetworkLearner[DeepCCGConfig]):
         if self.error_rates is not None and ERRORS not in state.meta["parts"]:
             state = without_rates(state, ERRORS)
         return super()._validate_state(state)
-
-
-class _LogScale(nn.Module):
-    """The one learned number of ``embedding_scale=learned``: the log of the scale."""
-
-    def __init__(self, start: float) -> None:
-        super().__init__()
-        self.log = nn.Parameter(torch.tensor(start).log())
-
-
-def _filled_from_batch(z: Tensor, y: Tensor, posterior: Posterior) -> tuple[Tensor, Tensor]:
-    """Squared distances and counts ``[B + R, C]``; classes that memory lacks are the batch's.
-
-    The batch is measured against its own leave-one-out means for them.
-    """
-    distance = squared_distances(z, posterior.mean)
-    count = posterior.count.expand_as(distance)
-    size, n_classes = len(y), distance.shape[1]
-    from_batch, batch_count = leave_one_out_distances(z[:size], y, n_classes)
-    absent = count[:size] == 0
-    distance = torch.cat([torch.where(absent, from_batch, distance[:size]), distance[size:]])
-    count = torch.cat([torch.where(absent, batch_count, count[:size]), count[size:]])
-    return distance, count

@@ -15,7 +15,7 @@ from deepccg.learners.memory_selection import (
     embed_candidates,
 )
 from deepccg.memory import offer_to_reservoir
-from deepccg.methods.deepccg import DeepCCG, GaussianClassifier, GaussianConfig
+from deepccg.methods.deepccg import DeepCCG, GaussianConfig
 
 
 class DeepCCGReservoir(DeepCCG):
@@ -34,38 +34,19 @@ class DeepCCGReservoir(DeepCCG):
     def build_selection(self) -> None:
         """Nothing is selected."""
 
-    def over_quota_classes(self) -> list[int]:
-        """No class has a quota."""
-        return []
-
-    def reselected_classes(self, y: Tensor, over_quota: list[int]) -> Tensor:
+    def reselected_classes(self, y: Tensor) -> Tensor:
         """What is stored depends on no embedding."""
-        del over_quota
         return y[:0]
 
     @torch.no_grad()
     def update_memory(
-        self,
-        x: Tensor,
-        y: Tensor,
-        task_idx: Tensor,
-        z: StepEmbeddings,
-        classifier: GaussianClassifier,
+        self, x: Tensor, y: Tensor, task_idx: Tensor, z: StepEmbeddings, scale: Tensor
     ) -> None:
         """Offer the batch to the reservoir, whose counter is the number of examples seen."""
-        del classifier
+        del scale
         extras = {} if self.cache is None else self.cache.update(z)
-        before = int(self.class_table.seen.sum()) - len(y)
-        offer_to_reservoir(
-            self.memory,
-            x,
-            y,
-            task_idx,
-            seen=before,
-            generator=self.generator,
-            capacity=None,
-            **extras,
-        )
+        seen = int(self.class_table.seen.sum()) - len(y)
+        offer_to_reservoir(self.memory, x, y, task_idx, seen, self.generator, None, **extras)
 
 
 class DeepCCGStandardHeadConfig(SelectionConfig, ReplayConfig):

@@ -7,7 +7,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt
 from torch import Tensor
 
 from deepccg.core import Batch, StepInfo
-from deepccg.learners.class_table import Mask
+from deepccg.learners.class_table import ReplayMask, TrainMask
 from deepccg.learners.heads import HeadLearner, masked_cross_entropy
 from deepccg.learners.optimiser import OptimiserConfig
 from deepccg.learners.state import Column
@@ -30,12 +30,8 @@ class DERPPConfig(OptimiserConfig):
     shared_draw: bool = Field(
         False, description="one draw for both terms: half the replayed examples"
     )
-    train_mask: Mask = Field(
-        "task", description="classes an incoming example is compared with: task, seen or all"
-    )
-    replay_mask: Mask = Field(
-        "task", description="classes a replayed example is compared with: its own task, seen or all"
-    )
+    train_mask: TrainMask = "task"
+    replay_mask: ReplayMask = "task"
 
 
 class DERPP(HeadLearner[DERPPConfig]):
@@ -76,9 +72,7 @@ class DERPP(HeadLearner[DERPPConfig]):
     def cross_entropy(self, raw: Tensor, y: Tensor, task_idx: Tensor, replay: Tensor) -> Tensor:
         """Cross entropy of the batch plus ``beta`` times that of R'', the first rows of ``raw``."""
         labels = self.replay_labels(y, replay)
-        train, again = self.config.train_mask, self.config.replay_mask
-        masks = self.class_table.replay_mask(train, task_idx, again, self.memory.task[replay])
-        terms = masked_cross_entropy(raw[: len(labels)], labels, masks.to(self.device))
+        terms = masked_cross_entropy(raw[: len(labels)], labels, self.masks(task_idx, replay))
         loss = terms[: len(y)].mean()
         return loss + self.config.beta * terms[len(y) :].mean() if len(replay) else loss
 
@@ -98,24 +92,15 @@ class DERPP(HeadLearner[DERPPConfig]):
 
     def store(self, x: Tensor, y: Tensor, task_idx: Tensor, logits: Tensor) -> None:
         """Offer the batch to the reservoir, each example with its logits and how many they are."""
-        before = int(self.class_table.seen.sum()) - len(y)
-        offer_to_reservoir(
-            self.memory,
-            x,
-            y,
-            task_idx,
-            seen=before,
-            generator=self.generator,
-            logits=logits,
-            outputs=torch.full_like(y, logits.shape[1]),
-        )
+        seen = int(self.class_table.seen.sum()) - len(y)
+        extras = {"logits": logits, "outputs": torch.full_like(y, logits.shape[1])}
+        offer_to_reservoir(self.memory, x, y, task_idx, seen, self.generator, None, **extras)
 
     def extra_columns(self, classes: int) -> dict[str, Column]:
         """Its logits, and how many outputs there were."""
         return {"logits": ((classes,), self.dtype), "outputs": ((), torch.int64)}
 
     def _draw(self, weight: float) -> Tensor:
-        count = self.config.replay if weight > 0 else 0
-        if count == 0:
+        if weight == 0 or self.config.replay == 0:
             return self.memory.y.new_zeros(0)
-        return draw_uniform(self.memory.y, count, self.generator)
+        return draw_uniform(self.memory.y, self.config.replay, self.generator)

@@ -5,7 +5,7 @@ from pydantic import Field
 from torch import Tensor
 
 from deepccg.core import Batch, StepInfo
-from deepccg.learners.class_table import Mask
+from deepccg.learners.class_table import ReplayMask
 from deepccg.learners.heads import HeadLearner, ReplayConfig, masked_cross_entropy
 from deepccg.learners.optimiser import ReplayReduction, reduce_replay
 
@@ -17,9 +17,7 @@ class ERACEConfig(ReplayConfig):
         "means",
         description="over batch and replay together: mean or sum; means: mean of each, added",
     )
-    replay_mask: Mask = Field(
-        "seen", description="classes a replayed example is compared with: its own task, seen or all"
-    )
+    replay_mask: ReplayMask = "seen"
     present_only: bool = Field(
         False,
         description="of the train_mask, keep the classes present in the batch, as the original "

@@ -8,12 +8,11 @@ from pydantic import Field, FiniteFloat, NonNegativeFloat, NonNegativeInt
 from torch import Tensor, nn
 
 from deepccg.core import Batch, MemoryUsage, State, StateMismatch, StepInfo, Task, make_generator
-from deepccg.learners.heads import HeadLearner, ReplayConfig, masked_cross_entropy
+from deepccg.learners.heads import GrowingLinear, HeadLearner, ReplayConfig, masked_cross_entropy
 from deepccg.learners.optimiser import ReplayReduction, reduce_replay
 from deepccg.learners.state import Stateful, StatefulGenerator
 from deepccg.learners.teacher import Teacher
 from deepccg.memory import offer_to_reservoir
-from deepccg.networks import GrowingLinear
 
 
 class ESMERConfig(ReplayConfig):
@@ -116,7 +115,7 @@ class ESMER(HeadLearner[ESMERConfig]):
         x, y, task_idx = super().begin_step(batch)
         self.stable.grow(self.head)
         if self.errors.limit is None:
-            example = sum(t[0].numel() * t.element_size() for t in (x, y, task_idx))
+            example = sum(part[0].nbytes for part in (x, y, task_idx))
             spent = math.ceil(self.stable.bytes / example)
             self.errors.limit = max(0, self.memory.capacity - spent)
         return x, y, task_idx
@@ -155,15 +154,8 @@ class ESMER(HeadLearner[ESMERConfig]):
 
     def update_memory(self, x: Tensor, y: Tensor, task_idx: Tensor) -> None:
         """Offer examples to the reservoir, which counts only what it was offered."""
-        offer_to_reservoir(
-            self.memory,
-            x,
-            y,
-            task_idx,
-            seen=self.errors.offered,
-            generator=self.generator,
-            capacity=self.errors.limit,
-        )
+        seen, limit = self.errors.offered, self.errors.limit
+        offer_to_reservoir(self.memory, x, y, task_idx, seen, self.generator, limit)
         self.errors.offered += len(y)
 
     def follow(self) -> None:

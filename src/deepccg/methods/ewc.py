@@ -9,7 +9,7 @@ from pydantic import Field, NonNegativeFloat
 from torch import Tensor, nn
 
 from deepccg.core import Batch, Diverged, MemoryUsage, State, StateMismatch, StepInfo
-from deepccg.learners.class_table import Mask
+from deepccg.learners.class_table import TrainMask
 from deepccg.learners.heads import HeadLearner
 from deepccg.learners.optimiser import OptimiserConfig, Reduction
 from deepccg.learners.per_sample_gradients import per_sample_gradients, require_separable
@@ -102,9 +102,7 @@ class EWCConfig(OptimiserConfig):
     """Fields of EWC."""
 
     reduction: Reduction = Field("mean", description="over the examples of a step: mean or sum")
-    train_mask: Mask = Field(
-        "task", description="classes an incoming example is compared with: task, seen or all"
-    )
+    train_mask: TrainMask = "task"
     strength: NonNegativeFloat = Field(6.0, description="lambda, the weight of the penalty")
     centre: Literal["last", "average"] = Field(
         "last",
@@ -160,16 +158,9 @@ class EWC(HeadLearner[EWCConfig]):
         """Fisher information and centre of the past tasks."""
         require_separable(self.network)
         super().build_state(seed)
-        named = {"network": self.network, "head": self.head}
+        named = nn.ModuleDict({"network": self.network, "head": self.head}).named_parameters()
+        self.past = QuadraticPenalty({name: p for name, p in named if p.requires_grad})
         self._terms: PenaltyTerms | None = None  # derived
-        self.past = QuadraticPenalty(
-            {
-                f"{part}.{name}": parameter
-                for part, module in named.items()
-                for name, parameter in module.named_parameters()
-                if parameter.requires_grad
-            }
-        )
 
     def learn(self, batch: Batch) -> StepInfo:
         """One step on the batch and the penalty."""
@@ -220,9 +211,7 @@ class EWC(HeadLearner[EWCConfig]):
     def penalty(self) -> float:
         """The value lambda/2 sum_k F_k (theta_k - c_k)^2."""
         terms = self.penalty_terms()
-        theta = torch.cat(
-            [parameter.detach().flatten() for parameter in self.trainable_parameters()]
-        )
+        theta = torch.cat([p.detach().flatten() for p in self.trainable_parameters()])
         return self.config.strength / 2 * float(terms.fisher @ (theta - terms.centre).square_())
 
     def penalty_gradients(self) -> list[Tensor]:
@@ -235,10 +224,8 @@ class EWC(HeadLearner[EWCConfig]):
 
     def pull_to_centre(self) -> None:
         """The proximal step; where F is 0 nothing moves."""
-        way = zip(
-            self.trainable_parameters(), self.past.centre, self.penalty_terms().share, strict=True
-        )
-        for parameter, centre, share in way:
+        shares = zip(self.past.centre, self.penalty_terms().share, strict=True)
+        for parameter, (centre, share) in zip(self.trainable_parameters(), shares, strict=True):
             parameter.detach().lerp_(centre, share)
 
     def penalty_terms(self) -> PenaltyTerms:
@@ -265,7 +252,7 @@ class EWC(HeadLearner[EWCConfig]):
     def memory_usage(self) -> MemoryUsage:
         """Two vectors of the past, the running Fisher of the present, and what steps need."""
         held = super().memory_usage()
-        sizes = sum(f.numel() * f.element_size() for f in self.past.fisher)
+        sizes = sum(fisher.nbytes for fisher in self.past.fisher)
         # What ``penalty_terms`` keeps counts before the first step, as it does after a resume.
         kinds = {"fisher": 2 * sizes, "centre": sizes, "derived": 3 * sizes}
         return MemoryUsage(held.examples, {**held.bytes, **kinds})

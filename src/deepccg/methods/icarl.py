@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable
-from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -13,7 +12,7 @@ from deepccg.core import Batch, MemoryUsage, State, StateMismatch, StepInfo, Tas
 from deepccg.gaussian import Candidates, class_posterior, squared_distances
 from deepccg.learners.class_table import OPEN_TASK, Mask
 from deepccg.learners.heads import HeadLearner, ReplayConfig
-from deepccg.learners.memory_selection import Selection, SelectionConfig, embed_candidates
+from deepccg.learners.memory_selection import Quota, Selection, SelectionConfig, embed_candidates
 from deepccg.learners.optimiser import Reduction, reduce_replay
 from deepccg.learners.readout import GaussianReadout, combine, only_known
 from deepccg.learners.state import Stateful
@@ -35,9 +34,7 @@ class ICaRLConfig(ReplayConfig):
     reduction_over_classes: Reduction = Field(
         "sum", description="over the columns of one example: sum, or mean (a far smaller step)"
     )
-    quota: Literal["fixed", "growing"] = Field(
-        "fixed", description="memory shared among all known classes, or among those seen so far"
-    )
+    quota: Quota = "fixed"
 
 
 class HerdingSelection(Selection):
@@ -132,7 +129,7 @@ class ICaRL(HeadLearner[ICaRLConfig]):
         return self.class_table.mask(kind, torch.tensor([OPEN_TASK]))[0]
 
     def update_memory(self, x: Tensor, y: Tensor, task_idx: Tensor) -> None:
-        """HerdingSelection each class of the batch, and those whose share has shrunk."""
+        """Herd each class of the batch, and those whose share has shrunk."""
         self.selection.reselect(
             x, y, task_idx, lambda index: embed_candidates(index, self.memory, x, self.features)
         )

@@ -22,7 +22,7 @@ from deepccg.core import (
 )
 from deepccg.learners.base import NetworkLearner
 from deepccg.learners.class_table import OPEN_TASK
-from deepccg.learners.heads import TaskHeads, masked_cross_entropy
+from deepccg.learners.heads import GrowingLinear, TaskHeads, masked_cross_entropy
 from deepccg.learners.optimiser import OptimiserConfig, Reduction, reduce
 from deepccg.learners.state import Stateful, StatefulGenerator
 from deepccg.methods.packnet_filters import (
@@ -32,7 +32,6 @@ from deepccg.methods.packnet_filters import (
     filter_layers,
     filters_enabled,
 )
-from deepccg.networks import GrowingLinear
 
 NOT_MET = -1  # index of a task that never came
 
@@ -213,7 +212,7 @@ class PackNet(NetworkLearner[PackNetConfig]):
     def memory_usage(self) -> MemoryUsage:
         """The heads of all tasks and the owners of the filters."""
         held = super().memory_usage()
-        owners = sum(owner.numel() * owner.element_size() for owner in self.packing.owners)
+        owners = sum(owner.nbytes for owner in self.packing.owners)
         return MemoryUsage(
             held.examples, {**held.bytes, "heads": self.heads.bytes, "filter owners": owners}
         )

@@ -75,7 +75,8 @@ def filter_layers(network: nn.Module) -> list[FilterLayer]:
     """
     found: list[FilterLayer] = []
     for name, module in network.named_modules():
-        if isinstance(module, _BATCH_NORMS) or _tracks(module):
+        running = isinstance(module, _INSTANCE_NORMS) and module.track_running_stats
+        if running or isinstance(module, _BATCH_NORMS):
             raise InputError(
                 f"the running statistics of {name} drift with every task: use instance, group or "
                 f"layer normalisation without them"
@@ -122,10 +123,6 @@ class _Switch:
         return torch.where(self.off.view(-1, *[1] * after), 0.0, output)
 
 
-def _tracks(module: nn.Module) -> bool:
-    return isinstance(module, _INSTANCE_NORMS) and module.track_running_stats
-
-
 Score = Literal["gamma", "taylor", "l1"]
 
 FREE = 0  # owner of the filters that no task has claimed
@@ -133,11 +130,7 @@ UNOWNED = -1
 
 
 class FilterOwnership:
-    """The owner of every filter. Tasks are numbered 1, 2, ... in the order they begin.
-
-    Args:
-        layers: The filters.
-    """
+    """The owner of every filter. Tasks are numbered 1, 2, ... in the order they begin."""
 
     def __init__(self, layers: Sequence[FilterLayer]) -> None:
         self.layers = layers
@@ -146,9 +139,7 @@ class FilterOwnership:
         self.importance = [w.new_zeros(len(w)) for w in like]  # of the free filters, this task
         self.tasks: list[int] = []  # each task's index in the learner's table
         self.present = 0  # number of the present task
-        self.moving = (
-            UNOWNED  # whose filters are trained: FREE, those of ``present``, or UNOWNED: none
-        )
+        self.moving = UNOWNED  # whose filters are trained: FREE, of ``present``, or UNOWNED: none
         self.batches = 0  # learned of the present task
 
     def start_task(self, task: int) -> None:
@@ -180,13 +171,12 @@ class FilterOwnership:
         """What each filter is worth, ``[width]`` for every layer."""
         if kind == "taylor":
             return self.importance
-        scores = []
-        for layer in self.layers:
-            if kind == "gamma" and layer.scale is not None:
-                scores.append(layer.scale.detach().abs())
-            else:
-                scores.append(layer.layer.weight.detach().abs().flatten(1).sum(dim=1))
-        return scores
+        return [
+            layer.layer.weight.detach().abs().flatten(1).sum(dim=1)
+            if kind == "l1" or layer.scale is None
+            else layer.scale.detach().abs()
+            for layer in self.layers
+        ]
 
     def add_importance(self, parameters: Sequence[Tensor], gradients: Sequence[Tensor]) -> None:
         """Add |gradient * weight|, summed over each filter's weights, to its importance.

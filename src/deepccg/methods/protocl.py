@@ -16,10 +16,11 @@ from deepccg.gaussian import (
     update_prototypes,
 )
 from deepccg.learners.base import NetworkLearner
-from deepccg.learners.class_table import Mask
+from deepccg.learners.class_table import ReplayMask
 from deepccg.learners.context import (
     Context,
     ContextConfig,
+    LogParameter,
     Replay,
     context_slots,
     embed_step,
@@ -27,7 +28,7 @@ from deepccg.learners.context import (
     sample_replay,
     shaped,
 )
-from deepccg.learners.memory_selection import Selection, SelectionConfig, StepEmbeddings
+from deepccg.learners.memory_selection import Quota, Selection, SelectionConfig, StepEmbeddings
 from deepccg.learners.optimiser import reduce_replay
 from deepccg.learners.readout import GaussianReadout, combine
 from deepccg.learners.state import Stateful, StatefulModule
@@ -36,9 +37,7 @@ from deepccg.learners.state import Stateful, StatefulModule
 class ProtoCLConfig(ContextConfig):
     """Fields of ProtoCL; what was reconstructed: docs/papers.md."""
 
-    replay_mask: Mask = Field(
-        "task", description="classes a replayed example is compared with: its own task, seen or all"
-    )
+    replay_mask: ReplayMask = "task"
     prior_mean: FiniteFloat = Field(
         0.0, description="mean of every prototype's prior, each dimension"
     )
@@ -55,9 +54,7 @@ class ProtoCLConfig(ContextConfig):
         description="coreset: every example seen of a class equally likely (reservoir), or a "
         "random subset of stored and new ones",
     )
-    quota: Literal["fixed", "growing"] = Field(
-        "fixed", description="memory shared among all known classes, or among those seen so far"
-    )
+    quota: Quota = "fixed"
 
 
 class PrototypeClassifier(NamedTuple):
@@ -91,9 +88,10 @@ class ProtoCL(NetworkLearner[ProtoCLConfig]):
     Config = ProtoCLConfig
 
     def build_state(self, seed: int) -> None:
-        """The noise of the embedding, and the coreset's selection."""
+        """The noise of the embedding around a prototype ``[D]``, and the coreset's selection."""
         super().build_state(seed)
-        self.noise = _LogNoise(self.dim, self.config.initial_noise).to(self.device, self.dtype)
+        start = torch.full((self.dim,), self.config.initial_noise)
+        self.noise = LogParameter(start).to(self.device, self.dtype)
         coreset = SelectionConfig(selector=self.config.selector, quota=self.config.quota)
         self.selection = Selection(coreset, self.memory, self.class_table, self.generator)
         self._classifier: PrototypeClassifier | None = None  # derived; dropped by every step
@@ -103,7 +101,7 @@ class ProtoCL(NetworkLearner[ProtoCLConfig]):
         x, y, task_idx = self.begin_step(batch)
         self._classifier = None
         replay, returned = self.sample_replay()
-        mask = self.class_masks(task_idx, replay)  # [B + R, C]
+        mask = self.masks(task_idx, replay)  # [B + R, C]
         slots = self.context_slots(mask, replay)
         z, z_context = embed_step(self, x, replay, slots)
         context, labels = Context(slots, z_context), self.replay_labels(y, replay)
@@ -123,15 +121,9 @@ class ProtoCL(NetworkLearner[ProtoCLConfig]):
         """Slots of R."""
         return sample_replay(self.memory, self.config, self.generator)
 
-    def class_masks(self, task_idx: Tensor, replay: Tensor) -> Tensor:
-        """Classes each example of batch and replay is compared with, ``[B + R, C]``."""
-        train, again = self.config.train_mask, self.config.replay_mask
-        replayed = self.memory.task.index_select(0, replay)
-        return self.class_table.replay_mask(train, task_idx, again, replayed).to(self.device)
-
     def context_slots(self, mask: Tensor, replay: Tensor) -> Tensor:
         r"""Slots of M \ R: those of the classes compared."""
-        return context_slots(self.memory, mask, replay, over_quota=[])
+        return context_slots(self.memory, mask, replay)
 
     def condition(self, context: Context, scored: Tensor) -> PrototypeClassifier:
         """Prototypes given the stored examples, shares given all examples but those scored.
@@ -197,11 +189,3 @@ class ProtoCL(NetworkLearner[ProtoCLConfig]):
         """See ``Learner``."""
         super().load_state_dict(state)
         self._classifier = None
-
-
-class _LogNoise(nn.Module):
-    """The log variance of an embedding around its prototype, ``[D]``."""
-
-    def __init__(self, dim: int, start: float) -> None:
-        super().__init__()
-        self.log = nn.Parameter(torch.full((dim,), start).log())

@@ -3,7 +3,7 @@
 from pydantic import Field
 
 from deepccg.core import Batch, StepInfo
-from deepccg.learners.class_table import Mask
+from deepccg.learners.class_table import TrainMask
 from deepccg.learners.heads import HeadLearner, masked_cross_entropy
 from deepccg.learners.optimiser import OptimiserConfig, Reduction, reduce
 
@@ -12,9 +12,7 @@ class SGDConfig(OptimiserConfig):
     """Fields of SGD."""
 
     reduction: Reduction = Field("mean", description="over the examples of a step: mean or sum")
-    train_mask: Mask = Field(
-        "task", description="classes an incoming example is compared with: task, seen or all"
-    )
+    train_mask: TrainMask = "task"
 
 
 class SGD(HeadLearner[SGDConfig]):

@@ -1,13 +1,13 @@
-"""Build a seeded network from a configuration and an input shape."""
+"""Build a seeded network from a configuration and an input shape; embed with it in chunks."""
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import torch
 from pydantic import Field, PositiveInt
-from torch import nn
+from torch import Tensor, nn
 
 from deepccg.core import Config, InputError, derive_seed
 from deepccg.networks.kernels import unavailable_reason
@@ -15,14 +15,16 @@ from deepccg.networks.mlp import MLP, Flatten
 from deepccg.networks.resnet import SlimResNet18
 
 MOST_PARAMETERS = 10**9
+# Embedded at once without gradient: activations stay in the cache, and a multiple of eight images
+# fills the registers of the native kernels.
+IMAGES, VECTORS = 48, 2000
 
 
 class NetworkConfig(Config):
     """Which embedding, and how large."""
 
     kind: Literal["auto", "resnet18", "mlp", "identity"] = Field(
-        "auto",
-        description="auto takes resnet18 for images of 16 pixels a side or more, else mlp",
+        "auto", description="auto takes resnet18 for images of 16 pixels a side or more, else mlp"
     )
     width: PositiveInt = Field(10, description="resnet18: filters of the first stage (paper: 64/6)")
     affine: bool = Field(True, description="resnet18: learned scale and shift in the norms")
@@ -49,9 +51,9 @@ class LinearRemap(nn.Module):
         nn.init.eye_(self.map.weight)
         self.dim = dim
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         """``[B, ...] -> [B, D]``."""
-        mapped: torch.Tensor = self.map(self.network(x))
+        mapped: Tensor = self.map(self.network(x))
         return mapped
 
 
@@ -61,14 +63,8 @@ def build_network(
     """Build a network for inputs of ``shape`` (without the batch axis), initialised from ``seed``.
 
     The same seed gives every method the same initial weights, and the global generator is left
-    as it was.
-
-    Args:
-        config: Which network.
-        shape: Of one input.
-        seed: For the initial weights.
-        native: Use compiled kernels, where the network and this machine have them; the result
-            differs in rounding only.
+    as it was. With ``native``, compiled kernels are used where the network and this machine have
+    them; the result differs in rounding only.
     """
     kind = network_kind(config, shape)
     if kind == "resnet18" and not _large(shape):
@@ -133,4 +129,37 @@ def _check_size(config: NetworkConfig, kind: str, shape: Sequence[int]) -> None:
         raise InputError(
             f"a network{size} for inputs {list(shape)} is too large, {MOST_PARAMETERS:,} are "
             f"allowed: lower network.width or network.layers"
+        )
+
+
+def map_in_chunks(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    """``function(x)``, which treats each example ``x [B, ...]`` by itself, a chunk at a time."""
+    size = IMAGES if x.ndim > 2 else VECTORS
+    if len(x) <= size:
+        return function(x)
+    return torch.cat([function(chunk) for chunk in torch.split(x, size)])
+
+
+def require_embeddable(network: nn.Module, x: Tensor, shape: Sequence[int]) -> None:
+    """Reject examples ``x`` that the network does not turn into ``shape``.
+
+    The network's ``forward`` is called as such: hooks that count forwards count learning only.
+    """
+    training = network.training
+    network.eval()
+    try:
+        with torch.no_grad():
+            z = network.forward(x)
+    except InputError:
+        raise
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        reason = str(error).partition("\n")[0]
+        raise InputError(
+            f"the network cannot embed inputs of shape {list(x.shape[1:])}: {reason}"
+        ) from error
+    finally:
+        network.train(training)
+    if tuple(z.shape) != tuple(shape):
+        raise InputError(
+            f"the network embeds one input as {list(z.shape)}, its `dim` says {list(shape)}"
         )

@@ -52,13 +52,9 @@ def _convolution(library: KernelLibrary) -> Iterator[Check]:
     for samples, right in ((-1, weight_gradient), (3, torch.stack(each))):
         result = x.new_empty(right.shape)
         library["convolve_weights_gradient"](
-            sizes=sizes,
-            images=x,
-            gradient=gradient,
-            weights_gradient=result,
-            samples=samples,
+            sizes=sizes, images=x, gradient=gradient, weights_gradient=result, samples=samples,
             threads=1,
-        )
+        )  # fmt: skip
         yield "convolve_weights_gradient", [result], [right]
 
 

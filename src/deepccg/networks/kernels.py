@@ -146,7 +146,7 @@ class _Convolution(torch.autograd.Function):
         ctx.sizes = _convolution_sizes(x.shape, y.shape, kernel, stride, padding)
         ctx.save_for_backward(x, weight)
         _kernels()["convolve"](
-            sizes=ctx.sizes, images=x, weights=weight, results=y, threads=_threads()
+            sizes=ctx.sizes, images=x, weights=weight, results=y, threads=torch.get_num_threads()
         )
         return y
 
@@ -159,12 +159,9 @@ class _Convolution(torch.autograd.Function):
         if ctx.needs_input_grad[0]:
             x_gradient = torch.empty_like(x)
             _kernels()["convolve_images_gradient"](
-                sizes=ctx.sizes,
-                gradient=gradient,
-                weights=weight,
-                images_gradient=x_gradient,
-                threads=_threads(),
-            )
+                sizes=ctx.sizes, gradient=gradient, weights=weight, images_gradient=x_gradient,
+                threads=torch.get_num_threads(),
+            )  # fmt: skip
         if ctx.needs_input_grad[1]:
             weight_gradient = _weight_gradient(ctx.sizes, x, gradient, weight, ctx.collected)
             if ctx.collected is not None:
@@ -183,13 +180,9 @@ def _weight_gradient(
         samples = min(collected.count, x.shape[0])
         result = weight.new_empty(samples, *weight.shape)
     _kernels()["convolve_weights_gradient"](
-        sizes=sizes,
-        images=x,
-        gradient=gradient,
-        weights_gradient=result,
-        samples=samples,
-        threads=_threads(),
-    )
+        sizes=sizes, images=x, gradient=gradient, weights_gradient=result, samples=samples,
+        threads=torch.get_num_threads(),
+    )  # fmt: skip
     return result
 
 
@@ -211,17 +204,9 @@ class _InstanceNorm(torch.autograd.Function):
         y, moments = torch.empty_like(x), x.new_empty(2, x.shape[1], x.shape[0])
         ctx.save_for_backward(x, y if relu else None, weight, moments)
         _kernels()["instance_norm"](
-            sizes=_norm_sizes(x.shape),
-            x=x,
-            weight=weight,
-            bias=bias,
-            residual=residual,
-            y=y,
-            moments=moments,
-            epsilon=epsilon,
-            relu=relu,
-            threads=_threads(),
-        )
+            sizes=_norm_sizes(x.shape), x=x, weight=weight, bias=bias, residual=residual, y=y,
+            moments=moments, epsilon=epsilon, relu=relu, threads=torch.get_num_threads(),
+        )  # fmt: skip
         return y
 
     @staticmethod
@@ -235,19 +220,11 @@ class _InstanceNorm(torch.autograd.Function):
         if ctx.needs_input_grad[3]:
             residual_gradient = torch.empty_like(x)
         _kernels()["instance_norm_gradient"](
-            sizes=_norm_sizes(x.shape),
-            gradient=_batch_last(gradient),
-            x=x,
-            y=y,
-            weight=weight,
-            moments=moments,
-            x_gradient=x_gradient,
-            residual_gradient=residual_gradient,
-            sample_gradients=sample_gradients,
-            weight_gradient=weight_gradient,
-            bias_gradient=bias_gradient,
-            threads=_threads(),
-        )
+            sizes=_norm_sizes(x.shape), gradient=_batch_last(gradient), x=x, y=y, weight=weight,
+            moments=moments, x_gradient=x_gradient, residual_gradient=residual_gradient,
+            sample_gradients=sample_gradients, weight_gradient=weight_gradient,
+            bias_gradient=bias_gradient, threads=torch.get_num_threads(),
+        )  # fmt: skip
         if weight is not None and ctx.collected is not None:
             for key, of_images in zip(ctx.keys, sample_gradients, strict=True):
                 ctx.collected.add(key, of_images.T[: ctx.collected.count])
@@ -271,23 +248,11 @@ def _convolution_sizes(
     x: torch.Size, y: torch.Size, kernel: int, stride: int, padding: int
 ) -> Sizes:
     return _kernels().sizes("ConvolutionSizes")(
-        height=x[2],
-        width=x[3],
-        inputs=x[1],
-        out_height=y[2],
-        out_width=y[3],
-        outputs=y[1],
-        kernel=kernel,
-        stride=stride,
-        padding=padding,
-        batch=x[0],
-    )
+        height=x[2], width=x[3], inputs=x[1], out_height=y[2], out_width=y[3], outputs=y[1],
+        kernel=kernel, stride=stride, padding=padding, batch=x[0],
+    )  # fmt: skip
 
 
 @functools.lru_cache(maxsize=1024)
 def _norm_sizes(x: torch.Size) -> Sizes:
     return _kernels().sizes("NormSizes")(pixels=x[2] * x[3], channels=x[1], batch=x[0])
-
-
-def _threads() -> int:
-    return torch.get_num_threads()

@@ -19,9 +19,9 @@ def meet(outputs: ClassTable, labels: list[int], task: Task | None = None) -> tu
     """Check and observe a batch, as every learner does."""
     batch = batch_of(labels, task)
     outputs.begins_task(batch)
-    columns, rows = outputs.observe(batch)
-    assert len(set(rows.tolist())) == 1
-    return columns.tolist(), int(rows[0])
+    columns, task_idx = outputs.observe(batch)
+    assert len(set(task_idx.tolist())) == 1
+    return columns.tolist(), int(task_idx[0])
 
 
 def labels_allowed(outputs: ClassTable, kind: str, row: int) -> set[int]:
@@ -150,8 +150,8 @@ def test_pooled_examples_keep_their_own_tasks_and_begin_none():
     tasks = (Task(0, (1, 2)), Task(1, (2, 3)), Task(0, (1, 2)))
     pooled = Batch(torch.zeros(3, 2), torch.tensor([2, 2, 1]), tasks=tasks)
     assert not outputs.begins_task(pooled)
-    _, rows = outputs.observe(pooled)
-    assert rows.tolist() == [1, 2, 1]
+    _, task_idx = outputs.observe(pooled)
+    assert task_idx.tolist() == [1, 2, 1]
     assert not outputs.begins_task(pooled)
     wrong = Batch(torch.zeros(2, 2), torch.tensor([2, 3]), tasks=tasks[:2][::-1])
     with pytest.raises(InputError, match=r"labels \[3\] are not among the classes \[1, 2\]"):

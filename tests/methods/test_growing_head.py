@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from deepccg.networks import GrowingLinear
+from deepccg.learners.heads import GrowingLinear
 
 
 @given(
