@@ -9,7 +9,8 @@ from deepccg.memory.buffer import (
     offer_to_reservoir,
     reservoir_slots,
 )
-from deepccg.memory.candidates import (
+from deepccg.memory.policies import herding, herding_places, rank_within, write_rings
+from deepccg.memory.quotas import (
     NO_SLOTS,
     CandidateIndex,
     balanced_random,
@@ -20,7 +21,6 @@ from deepccg.memory.candidates import (
     quotas_by_arrival,
     replace,
 )
-from deepccg.memory.policies import herding, herding_places, rank_within, write_rings
 
 __all__ = [
     "NO_SLOTS", "CandidateIndex", "MemoryStore", "balanced_random", "candidates_of",

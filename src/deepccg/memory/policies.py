@@ -8,7 +8,7 @@ from torch import Tensor
 
 from deepccg.gaussian.selection import Candidates
 from deepccg.memory.buffer import MemoryStore
-from deepccg.memory.candidates import replace
+from deepccg.memory.quotas import replace
 
 
 def rank_within(group: Tensor, key: Tensor) -> Tensor:
