@@ -16,12 +16,11 @@ from PIL import Image
 from deepccg import report
 from deepccg.records import find_runs
 from deepccg.report import RowDetails, Stored, export_report, group_runs, read_run, report_page
+from deepccg.report.catalogue import mean_matrix
 from deepccg.report.figures import DARK, LIGHT, series_styles
-from deepccg.report.figures.catalogue import mean_matrix
 from deepccg.report.figures.matplotlib import draw
-from deepccg.report.figures.memory_images import memory_images
+from deepccg.report.figures.memory_images import fair_share, memory_images, side_by_side, strips
 from deepccg.report.figures.stream_bars import task_spans
-from deepccg.report.gallery import fair_share, side_by_side, strips
 from deepccg.report.tables import cost_table
 
 EVIL = "<script>alert(1)</script>\"'&"

@@ -1,5 +1,6 @@
 """Options that several commands share, and checks of their values."""
 
+import shlex
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
@@ -7,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 import typer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from typing import Any
 
 CHECKPOINT_HELP = "Steps, such as 100, or seconds, such as 30s; default 60s."
@@ -36,6 +37,15 @@ OpenOption: TypeAlias = Annotated[bool, typer.Option("--open", help="Open the pa
 def names(text: str | None) -> list[str]:
     """Split a list of names at its commas."""
     return [name.strip() for name in text.split(",")] if text else []
+
+
+def command_line(*words: str, options: "Mapping[str, object]") -> str:
+    """Return what to type: an option without a value is left out, one with a list repeated."""
+    given = list(words)
+    for name, value in options.items():
+        values = value if isinstance(value, list) else [value]
+        given += [word for each in values if each is not None for word in (f"--{name}", str(each))]
+    return shlex.join(given)
 
 
 def check_data_dir(data_dir: Path | None) -> None:

@@ -19,6 +19,7 @@ from deepccg.core import Learner, derive_seed, validated
 from deepccg.experiment.guards import torch_threads
 from deepccg.methods import METHODS
 from deepccg.networks import MLP
+from deepccg.report import method_name
 from deepccg.streams import Cursor, Split, Stream, build_stream, load_dataset
 
 Floats = npt.NDArray[np.float32]
@@ -26,6 +27,12 @@ Floats = npt.NDArray[np.float32]
 REACH = 3.0  # embeddings lie between -REACH and REACH
 CLASSES, CLASSES_PER_TASK, MEMORY_PER_CLASS, BATCH = 6, 2, 10, 10
 _LAYERS = (100, 50)
+_ABOUT = {
+    "deepccg": "The classifier is derived from the memory after every step: means and regions are "
+    "where the points are now.",
+    "er": "The classifier is a softmax head with weights of its own, which follow the points by "
+    "gradient steps.",
+}
 # Of 0.03, 0.05, 0.1 and 0.2 each method has the step size that suits it best in this plane.
 _SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "deepccg": {"lr": 0.03, "embedding_scale": 2.0, "train_mask": "seen", "replay_mask": "seen"},
@@ -38,11 +45,15 @@ class Trajectory:
     """Embeddings, classifier and accuracy of one learner after each batch.
 
     Args:
+        name: What readers call the learner.
+        about: One sentence on its classifier.
         positions: Embeddings of the test images that are shown, ``[T, N, 2]``.
         surfaces: ``k, l_x, l_y, a`` of each class, ``[T, C, 4]``; NaN before its first example.
-        accuracy: On all test images of the classes seen so far, ``[T]``.
+        accuracy: On all test images of the classes seen so far, ``[T]``, as fractions.
     """
 
+    name: str
+    about: str
     positions: Floats
     surfaces: Floats
     accuracy: Floats
@@ -56,7 +67,7 @@ class DemoRun:
         classes: Labels in order of arrival, ``[C]``.
         labels: Of the images shown, as places in ``classes``, ``[N]``.
         tasks: The task of each batch, ``[T]``.
-        trajectories: One for each method.
+        trajectories: One for each method, by its name on the command line.
     """
 
     classes: tuple[int, ...]
@@ -129,9 +140,8 @@ def _follow(
             positions.append(learner.representation(x[shown]).numpy())
         surfaces.append(_surface(learner, stream))
         accuracy.append(float(correct.double().mean()))
-    return Trajectory(
-        *(np.array(each, dtype=np.float32) for each in (positions, surfaces, accuracy))
-    )
+    arrays = (np.array(each, dtype=np.float32) for each in (positions, surfaces, accuracy))
+    return Trajectory(method_name(name), _ABOUT[name], *arrays)
 
 
 def _learner(name: str, stream: Stream, features: int, seed: int) -> Learner:

@@ -25,11 +25,10 @@ from deepccg.experiment import (
 )
 from deepccg.methods import METHODS
 from deepccg.records import RecordedRun, RecordError, RunDirectory, find_runs, flatten
+from deepccg.report.catalogue import RowDetails, export_report
 from deepccg.report.comparisons import Comparison, Row, group_runs
-from deepccg.report.details import RowDetails
-from deepccg.report.export import export_report
-from deepccg.report.gallery import Stored
-from deepccg.report.names import seeds_text
+from deepccg.report.figures import Stored
+from deepccg.report.formatting import seeds_text
 from deepccg.report.page import report_page
 from deepccg.report.runs import Run, read_run
 
@@ -114,6 +113,9 @@ def with_current_defaults(run: Run) -> Run:
         return run
     fields = config.model_dump(mode="json", exclude_none=True)
     return replace(run, config=fields, changes=changes, as_preset=as_preset)
+
+
+completed = with_current_defaults  # its name in ``deepccg.cli.completing``, deprecated
 
 
 def row_details(row: Row, *, with_memory: bool = True) -> RowDetails:

@@ -20,7 +20,7 @@ from deepccg.records import (
     precedence,
     summary,
 )
-from deepccg.report.names import (
+from deepccg.report.formatting import (
     DATASETS,
     comparison_title,
     differing_fields,

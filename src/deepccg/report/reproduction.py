@@ -5,8 +5,13 @@ from pathlib import Path
 
 from deepccg.report.comparisons import Row
 from deepccg.report.figures import save, series_styles, shift_scatter
-from deepccg.report.formatting import DASH, ENOUGH_SEEDS, difference_text
-from deepccg.report.names import comparison_title, method_name
+from deepccg.report.formatting import (
+    DASH,
+    ENOUGH_SEEDS,
+    comparison_title,
+    difference_text,
+    method_name,
+)
 from deepccg.report.runs import read_run
 from deepccg.report.table import Cell, Column, Table, TableRow, best_of, percent_cell
 from deepccg.report.tables import shift_table

@@ -9,7 +9,7 @@ from typing import Any
 from deepccg.experiment import RunConfig, RunResult, protocol_line
 from deepccg.records import Evaluation, RunDirectory, flatten, read_json_object
 from deepccg.report.comparisons import Row
-from deepccg.report.names import differing_fields
+from deepccg.report.formatting import differing_fields
 from deepccg.report.runs import Run
 from deepccg.report.table import Table
 from deepccg.report.tables import scored_on, summary_table
@@ -47,10 +47,10 @@ def run_json(results: RunsByMethod) -> dict[str, Any]:
 def recorded_tables(runs: Iterable[ConfiguredRun]) -> Iterator[Table]:
     """Return a table for each title and scoring, from the records alone; nothing is loaded."""
 
-    def table(run: ConfiguredRun) -> tuple[str, str]:
-        return table_title(run[0]), run[0].evaluation.model_dump_json()
+    def key(run: ConfiguredRun) -> tuple[str, str]:
+        return table_key(run[0])
 
-    for (title, _), together in groupby(sorted(runs, key=table), key=table):
+    for (title, _), together in groupby(sorted(runs, key=key), key=key):
         by_name: dict[str, list[ConfiguredRun]] = {}
         for config, directory in together:
             by_name.setdefault(config.name(), []).append((config, directory))
@@ -89,6 +89,11 @@ def table_title(config: RunConfig) -> str:
     """Return what the runs of one table have in common."""
     memory = f"{config.memory_per_class} per class" if config.memory is None else f"{config.memory}"
     return f"{config.dataset}, {config.stream.kind}, {config.scenario} scenario, memory {memory}"
+
+
+def table_key(config: RunConfig) -> tuple[str, str]:
+    """Return the title and the scoring: runs that have both in common share a table."""
+    return table_title(config), config.evaluation.model_dump_json()
 
 
 def _row(results: Sequence[RunResult]) -> Row:

@@ -45,7 +45,7 @@ class Run:
 
 
 def read_run(recorded: RecordedRun) -> Run | None:
-    """A recorded run with all its values; ``None`` if it is not finished.
+    """Return a recorded run with all its values; ``None`` if it is not finished.
 
     Raises:
         RecordError: If it is damaged.
@@ -69,26 +69,3 @@ def read_run(recorded: RecordedRun) -> Run | None:
         environment=recorded.environment(),
         seconds=timing.learning_seconds if timing is not None and whole else None,
     )
-
-
-def cost(run: Run, *keys: str) -> float | None:
-    """One number of the audit by its path, such as ``passes``, ``learning``, ``forward_images``."""
-    value: Any = run.audit
-    for key in keys:
-        value = value.get(key) if isinstance(value, Mapping) else None
-    return _number(value)
-
-
-def held_bytes(run: Run) -> float | None:
-    """Everything but the network that the auditor found in the saved state, in bytes."""
-    memory = (run.audit or {}).get("memory")
-    kinds = memory.get("bytes") if isinstance(memory, Mapping) else None
-    if not isinstance(kinds, Mapping):
-        return None
-    sizes = [_number(size) for size in kinds.values()]
-    return sum(size for size in sizes if size is not None)
-
-
-def _number(value: object) -> float | None:
-    plain = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if plain and abs(value) < 1e18 else None  # type: ignore[arg-type]  # plain

@@ -1,6 +1,6 @@
 """The tables of the report and of the command line, each as a ``Table``."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from deepccg.records import Estimate, Shift, ShiftScale, fit_line, shift_points
@@ -11,9 +11,9 @@ from deepccg.report.costs import (
     processors,
     seconds_learning,
     stored_bytes,
+    stored_examples,
 )
 from deepccg.report.formatting import DASH, slope_text
-from deepccg.report.runs import cost
 from deepccg.report.table import Cell, Column, Table, TableRow, best_of, percent_cell
 
 # heading, metric, whether its best value is set in bold
@@ -22,6 +22,16 @@ _SUMMARY_COLUMNS = (
     ("forgetting", "task_forgetting", False),
     ("Class-\nincremental\nacc.", "class_accuracy", True),
     ("forgetting", "class_forgetting", False),
+)
+
+# heading, value of a row, format
+_COST_COLUMNS: tuple[tuple[str, Callable[[Row], Estimate | None], str], ...] = (
+    ("Seconds learning", seconds_learning, ",.1f"),
+    ("Milliseconds per batch", milliseconds_per_batch, ",.1f"),
+    ("Forward passes per example", lambda row: network_passes(row, "forward"), ".1f"),
+    ("Backward passes per example", lambda row: network_passes(row, "backward"), ".1f"),
+    ("Stored examples", stored_examples, ",.0f"),
+    ("Stored bytes", stored_bytes, ",.0f"),
 )
 
 
@@ -113,28 +123,13 @@ def overview_table(comparisons: Sequence[Comparison]) -> Table:
 
 def cost_table(comparison: Comparison) -> Table | None:
     """Return what each method spent; ``None`` if no run has a record of it."""
-    lines = []
-    for row in comparison.rows:
-        stored = row.mean_of(cost(run, "memory", "examples") for run in row.runs.values())
-        cells = [
-            _number_cell(seconds_learning(row), ",.1f"),
-            _number_cell(milliseconds_per_batch(row), ",.1f"),
-            _number_cell(network_passes(row, "forward"), ".1f"),
-            _number_cell(network_passes(row, "backward"), ".1f"),
-            _number_cell(stored, ",.0f"),
-            _number_cell(stored_bytes(row), ",.0f"),
-        ]
-        lines.append(_line(row, cells))
+    lines = [
+        _line(row, [_number_cell(of(row), form) for _, of, form in _COST_COLUMNS])
+        for row in comparison.rows
+    ]
     if all(cell.value is None for line in lines for cell in line.cells):
         return None
-    columns = _columns(
-        "Seconds learning",
-        "Milliseconds per batch",
-        "Forward passes per example",
-        "Backward passes per example",
-        "Stored examples",
-        "Stored bytes",
-    )
+    columns = _columns(*(heading for heading, _, _ in _COST_COLUMNS))
     text = (
         "Means over seeds, of learning alone, without scoring. A pass is one image through the "
         "network. Stored: what the saved state holds besides the network in use."

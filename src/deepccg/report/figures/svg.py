@@ -4,13 +4,12 @@ import base64
 import io
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 from markupsafe import Markup, escape
 
-from deepccg.report.figures.description import Axis, Bar, Box, Figure, Panel, Point, Rule, Series
+from deepccg.report.figures.description import Axis, Bar, Panel, Point, Rule, Series
 from deepccg.report.figures.style import SeriesStyle
 
 _LETTER = 6.5  # pixels, about the width of one in a label
@@ -20,23 +19,6 @@ _SHAPES = {  # paths around the origin
     "triangle": "M0-4.2L4 3h-8z",
     "diamond": "M0-4.6L4.6 0 0 4.6-4.6 0z",
 }
-
-
-@dataclass(frozen=True)
-class PageFigure:
-    """A panel on the page; without a drawing where there is nothing to draw."""
-
-    title: str
-    drawing: Markup | None
-    caption: str
-
-
-def page_figures(figure: Figure) -> list[PageFigure]:
-    """Return the panels of a figure for the page, each with the figure's caption."""
-    return [
-        PageFigure(panel.title, None if panel.empty else svg(panel), figure.caption)
-        for panel in figure.panels
-    ]
 
 
 def svg(panel: Panel) -> Markup:
@@ -82,8 +64,9 @@ class _Drawing:
         """Everything but the series, to which the names of categories belong."""
         panel = self.panel
         if panel.image is not None:
+            place = {"x": self.left, "y": self.top, "width": self.right - self.left}
             how = {"preserveAspectRatio": "none", "class": "pixels"}
-            yield _element("image", href=_png(panel.image.pixels), **self.box(panel.image), **how)
+            yield _element("image", href=_png(panel.image), **place, height=panel.height, **how)
         yield from (self.rule(Rule(value, "x")) for value, _ in panel.x.ticks if panel.x.grid)
         yield from (self.rule(Rule(value, "y")) for value, _ in panel.y.ticks if panel.y.grid)
         for value, name in () if panel.y.categories else panel.y.ticks:
@@ -111,8 +94,9 @@ class _Drawing:
             short = name if len(name) <= most else name[: most - 1] + "…"
             parts.append(_text(self.left - 8, self.y(number) + 4, short, "label", "end"))
         if series.band:
-            edges = [(x, y) for (x, _), (y, _) in zip(series.line, series.band, strict=True)]
-            edges += [(x, y) for (x, _), (_, y) in zip(series.line, series.band, strict=True)][::-1]
+            pairs = list(zip(series.line, series.band, strict=True))
+            edges = [(x, low) for (x, _), (low, _) in pairs]
+            edges += [(x, high) for (x, _), (_, high) in reversed(pairs)]
             corners = " ".join(f"{self.x(x):.1f},{self.y(y):.1f}" for x, y in edges)
             parts.append(_element("polygon", points=corners, class_="band"))
         if series.line:
@@ -143,29 +127,17 @@ class _Drawing:
 
     def bar(self, bar: Bar, colour: str | None) -> Markup:
         """A rectangle, wide enough to be seen."""
-        box = self.box(bar)
-        box["width"] = max(box["width"], 0.5)
+        x, y, height = self.x(bar.left), self.y(bar.top), self.y(bar.bottom) - self.y(bar.top)
+        size = {"width": max(self.x(bar.right) - x, 0.5), "height": height}
         parts = [_element("title", bar.tooltip)] if bar.tooltip else []
-        return _element("rect", *parts, **box, rx=min(2, box["height"] / 4), fill=colour)
-
-    def box(self, box: Box) -> dict[str, float]:
-        """The place of a rectangle."""
-        return {
-            "x": self.x(box.left),
-            "y": self.y(box.top),
-            "width": self.x(box.right) - self.x(box.left),
-            "height": self.y(box.bottom) - self.y(box.top),
-        }
+        return _element("rect", *parts, x=x, y=y, **size, rx=min(2, height / 4), fill=colour)
 
     def rule(self, rule: Rule) -> Markup:
         """A line across the panel; one that a script moves has the ends of its way."""
-        x, y = ((self.left, self.right), (self.bottom, self.top))
-        if rule.axis == "x":
-            x = (self.x(rule.value),) * 2
-        else:
-            y = (self.y(rule.value),) * 2
+        x = [self.x(rule.value)] * 2 if rule.axis == "x" else [self.left, self.right]
+        y = [self.y(rule.value)] * 2 if rule.axis == "y" else [self.top, self.bottom]
         way = {"data_first": self.left, "data_last": self.right} if rule.kind == "now" else {}
-        return _element("line", x1=x[0], y1=y[1], x2=x[1], y2=y[0], class_=rule.kind, **way)
+        return _element("line", x1=x[0], y1=y[0], x2=x[1], y2=y[1], class_=rule.kind, **way)
 
 
 def _scale(axis: Axis, first: float, last: float) -> Callable[[float], float]:
