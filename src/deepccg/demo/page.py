@@ -20,9 +20,7 @@ _LATER = 6  # batches after which a task's second sentence comes
 def demo_page(run: DemoRun, command: str) -> str:
     """Return the page, complete: no other file is needed, nothing is fetched.
 
-    Args:
-        run: Two learners of the same stream.
-        command: That makes this page.
+    It shows ``command`` as what makes it again.
     """
     panels, batches = list(run.trajectories.values()), len(run.tasks)
     class_names = [str(label) for label in run.classes]

@@ -42,38 +42,23 @@ _SETTINGS: Mapping[str, Mapping[str, Any]] = {
 
 @dataclass(frozen=True)
 class Trajectory:
-    """Embeddings, classifier and accuracy of one learner after each batch.
+    """Embeddings, classifier and accuracy of one learner after each batch."""
 
-    Args:
-        name: What readers call the learner.
-        about: One sentence on its classifier.
-        positions: Embeddings of the test images that are shown, ``[T, N, 2]``.
-        surfaces: ``k, l_x, l_y, a`` of each class, ``[T, C, 4]``; NaN before its first example.
-        accuracy: On all test images of the classes seen so far, ``[T]``, as fractions.
-    """
-
-    name: str
-    about: str
-    positions: Floats
-    surfaces: Floats
-    accuracy: Floats
+    name: str  # what readers call the learner
+    about: str  # one sentence on its classifier
+    positions: Floats  # embeddings of the test images that are shown, ``[T, N, 2]``
+    surfaces: Floats  # ``k, l_x, l_y, a`` of each class, ``[T, C, 4]``; NaN before its first batch
+    accuracy: Floats  # on all test images of the classes seen so far, ``[T]``, as fractions
 
 
 @dataclass(frozen=True)
 class DemoRun:
-    """Two learners on one stream.
+    """Two learners on one stream."""
 
-    Args:
-        classes: Labels in order of arrival, ``[C]``.
-        labels: Of the images shown, as places in ``classes``, ``[N]``.
-        tasks: The task of each batch, ``[T]``.
-        trajectories: One for each method, by its name on the command line.
-    """
-
-    classes: tuple[int, ...]
-    labels: npt.NDArray[np.int64]
-    tasks: npt.NDArray[np.int64]
-    trajectories: Mapping[str, Trajectory]
+    classes: tuple[int, ...]  # labels in order of arrival, ``[C]``
+    labels: npt.NDArray[np.int64]  # of the images shown, as places in ``classes``, ``[N]``
+    tasks: npt.NDArray[np.int64]  # the task of each batch, ``[T]``
+    trajectories: Mapping[str, Trajectory]  # by the method's name on the command line
 
 
 class Planar(nn.Module):

@@ -82,13 +82,7 @@ def comparison_tables(comparison: Comparison) -> dict[str, Table]:
 def comparison_figures(
     comparison: Comparison, details: Mapping[str, RowDetails], styles: Styles
 ) -> dict[str, Figure]:
-    """Describe every figure that the comparison's runs have data for.
-
-    Args:
-        comparison: The runs.
-        details: By the key of a row.
-        styles: By the label of a row.
-    """
+    """Describe every figure that the runs have data for; details are by key, styles by label."""
     rows, run = comparison.rows, comparison.streamed.first
     online = [row for row in rows if not row.offline]
     curves = {row.label: row.evaluations for row in online}

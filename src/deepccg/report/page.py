@@ -32,9 +32,9 @@ _MOST_PIXELS = 2_500_000  # of all memories on the page: about two megabytes
 def report_page(
     comparisons: Sequence[Comparison],
     details: Mapping[str, RowDetails],
-    *,
     title: str = "deepccg report",
     left_out: Sequence[str] = (),
+    *,
     images_per_class: int = 10,
 ) -> str:
     """Return the page, complete: no other file is needed, nothing is fetched.

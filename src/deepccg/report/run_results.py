@@ -97,27 +97,28 @@ def table_key(config: RunConfig) -> tuple[str, str]:
 
 
 def _row(results: Sequence[RunResult]) -> Row:
-    config = results[0].config
-    runs = [_run(each.config, each.directory, each.evaluations, each.audit) for each in results]
-    return Row(config.name(), config.method.name, _label(config), {run.seed: run for run in runs})
+    runs = [(each.config, each.directory, each.evaluations, each.audit) for each in results]
+    return _row_of(runs, _label(results[0].config))
 
 
 def _recorded_row(recorded: Sequence[ConfiguredRun], label: str) -> Row:
-    config = recorded[0][0]
     runs = [
-        _run(config, each.path, each.evaluations(), read_json_object(each.audit_path))
+        (config, each.path, each.evaluations(), read_json_object(each.audit_path))
         for config, each in recorded
     ]
-    return Row(config.name(), config.method.name, label, {run.seed: run for run in runs})
+    return _row_of(runs, label)
 
 
-def _run(
-    config: RunConfig,
-    path: Path,
-    evaluations: Iterable[Evaluation],
-    audit: Mapping[str, Any] | None,
-) -> Run:
-    return Run(path, config.model_dump(mode="json"), tuple(evaluations), audit=audit)
+def _row_of(
+    runs: Sequence[tuple[RunConfig, Path, Iterable[Evaluation], Mapping[str, Any] | None]],
+    label: str,
+) -> Row:
+    config = runs[0][0]
+    by_seed = {
+        each.seed: Run(path, each.model_dump(mode="json"), tuple(evaluations), audit=audit)
+        for each, path, evaluations, audit in runs
+    }
+    return Row(config.name(), config.method.name, label, by_seed)
 
 
 def _label(config: RunConfig) -> str:

@@ -10,32 +10,20 @@ from deepccg.records import Evaluation, RecordedRun, RecordError, Shift
 
 @dataclass(frozen=True)
 class Run:
-    """One finished run.
+    """One finished run."""
 
-    Args:
-        path: Its directory, as the user named it, or its place in an archive.
-        config: What was run.
-        evaluations: The scores, in order of time; at least one.
-        shifts: How batches moved the first task's test images, where that was recorded.
-        audit: The content of ``audit.json``.
-        environment: The content of ``environment.json``.
-        seconds: How long learning took, without scoring, where that was recorded.
-        changes: In which fields ``config`` differs from its preset, by their dotted names.
-        as_preset: Whether method, network and reading are those of one of the package's presets:
-            only then the paper's number stands beside it. The records alone do not say.
-        others: Paths of runs of the same configuration and seed, whose scores do not count.
-    """
-
-    path: Path
-    config: Mapping[str, Any]
-    evaluations: tuple[Evaluation, ...]
-    shifts: tuple[Shift, ...] = ()
-    audit: Mapping[str, Any] | None = None
-    environment: Mapping[str, Any] | None = None
-    seconds: float | None = None
-    changes: Mapping[str, Any] = field(default_factory=dict)
+    path: Path  # its directory, as the user named it, or its place in an archive
+    config: Mapping[str, Any]  # what was run
+    evaluations: tuple[Evaluation, ...]  # in order of time; at least one
+    shifts: tuple[Shift, ...] = ()  # of the first task's test images, where that was recorded
+    audit: Mapping[str, Any] | None = None  # the content of ``audit.json``
+    environment: Mapping[str, Any] | None = None  # the content of ``environment.json``
+    seconds: float | None = None  # of learning, without scoring, where that was recorded
+    changes: Mapping[str, Any] = field(default_factory=dict)  # from its preset, by dotted names
+    # Whether method, network and reading are those of one of the package's presets: only then the
+    # paper's number stands beside it. The records alone do not say.
     as_preset: bool = False
-    others: tuple[Path, ...] = ()
+    others: tuple[Path, ...] = ()  # runs of the same configuration and seed, which do not count
 
     @property
     def seed(self) -> int:

@@ -61,34 +61,19 @@ def summary_table(rows: Sequence[Row], title: str) -> Table:
 def results_table(comparison: Comparison) -> Table:
     """Return each method's accuracy, the paper's beside it, forgetting and anytime accuracy."""
     own, other, rows = comparison.scenario, comparison.other, comparison.rows
-    papers = [comparison.paper(row) for row in rows]
-    with_paper = any(papers)
-    best, best_other = _best(rows, f"{own}_accuracy"), _best(rows, f"{other}_accuracy")
-    lines = []
-    for row, paper, is_best, is_best_other in zip(rows, papers, best, best_other, strict=True):
-        cells = [
-            percent_cell(row.metric(f"{own}_accuracy"), best=is_best),
-            *[percent_cell(paper)] * with_paper,
-            percent_cell(row.metric(f"{own}_forgetting")),
-            percent_cell(row.metric(f"{own}_anytime_accuracy")),
-            percent_cell(row.metric(f"{other}_accuracy"), best=is_best_other),
-            Cell(f"{len(row.runs)}", len(row.runs)),
-        ]
-        lines.append(_line(row, cells))
-    headings = (
-        f"{own.capitalize()}-incremental accuracy",
-        *["Paper"] * with_paper,
-        "Forgetting",
-        "Anytime accuracy",
-        f"{other.capitalize()}-incremental accuracy",
-        "Seeds",
-    )
-    return Table(
-        title=f"{comparison.title}, {comparison.subtitle}",
-        caption=_caption(rows),
-        columns=_columns(*headings),
-        rows=tuple(lines),
-    )
+    columns = {
+        f"{own.capitalize()}-incremental accuracy": _metric_cells(rows, f"{own}_accuracy"),
+        "Paper": [percent_cell(comparison.paper(row)) for row in rows],
+        "Forgetting": [percent_cell(row.metric(f"{own}_forgetting")) for row in rows],
+        "Anytime accuracy": [percent_cell(row.metric(f"{own}_anytime_accuracy")) for row in rows],
+        f"{other.capitalize()}-incremental accuracy": _metric_cells(rows, f"{other}_accuracy"),
+        "Seeds": [Cell(f"{len(row.runs)}", len(row.runs)) for row in rows],
+    }
+    if all(cell.value is None for cell in columns["Paper"]):
+        del columns["Paper"]
+    lines = [_line(row, cells) for row, *cells in zip(rows, *columns.values(), strict=True)]
+    title = f"{comparison.title}, {comparison.subtitle}"
+    return Table(title, _caption(rows), _columns(*columns), tuple(lines))
 
 
 def overview_table(comparisons: Sequence[Comparison]) -> Table:
@@ -96,17 +81,10 @@ def overview_table(comparisons: Sequence[Comparison]) -> Table:
     first: dict[str, Row] = {}  # by label
     cells: list[dict[str, Cell]] = []
     for comparison in comparisons:
-        metric = f"{comparison.scenario}_accuracy"
-        best = _best(comparison.rows, metric)
-        cells.append(
-            {
-                row.label: percent_cell(
-                    row.metric(metric), best=is_best, paper=comparison.paper(row)
-                )
-                for row, is_best in zip(comparison.rows, best, strict=True)
-            }
-        )
-        for row in comparison.rows:
+        rows, metric = comparison.rows, f"{comparison.scenario}_accuracy"
+        column = _metric_cells(rows, metric, comparison.paper)
+        cells.append({row.label: cell for row, cell in zip(rows, column, strict=True)})
+        for row in rows:
             first.setdefault(row.label, row)
     lines = tuple(
         _line(row, [column.get(label, Cell(DASH)) for column in cells])
@@ -170,16 +148,11 @@ def stream_table(tasks: Sequence[StreamTask], *, title: str = "", max_tasks: int
     ]
     if (hidden := len(tasks) - max_tasks) > 0:
         head = max_tasks - max_tasks // 2
-        rows[head : head + hidden] = [
-            TableRow("...", (Cell(f"{hidden:,} more tasks"), Cell("...")))
-        ]
-    return Table(
-        title=title,
-        caption=f"{len(tasks):,} tasks, {distinct:,} classes, {total:,} examples, each seen once",
-        columns=(Column("Classes", words=True), Column("Examples")),
-        rows=tuple(rows),
-        label=Column("Task"),
-    )
+        more = (Cell(f"{hidden:,} more tasks"), Cell("..."))
+        rows[head : head + hidden] = [TableRow("...", more)]
+    text = f"{len(tasks):,} tasks, {distinct:,} classes, {total:,} examples, each seen once"
+    columns = (Column("Classes", words=True), Column("Examples"))
+    return Table(title, text, columns, tuple(rows), label=Column("Task"))
 
 
 def _caption(rows: Sequence[Row]) -> str:
@@ -206,20 +179,20 @@ def _columns(*headings: str) -> tuple[Column, ...]:
     return tuple(map(Column, headings))
 
 
-def _overview_column(comparison: Comparison) -> Column:
-    filters = {
-        "dataset": comparison.dataset,
-        "stream": comparison.stream,
-        "scenario": comparison.scenario,
-    }
-    return Column(
-        comparison.title, detail=comparison.subtitle, link=comparison.key, filters=filters
-    )
+def _overview_column(each: Comparison) -> Column:
+    filters = {"dataset": each.dataset, "stream": each.stream, "scenario": each.scenario}
+    return Column(each.title, detail=each.subtitle, link=each.key, filters=filters)
 
 
-def _best(rows: Sequence[Row], metric: str) -> list[bool]:
-    """Mark the best of the rows that learned online."""
-    return best_of([None if row.offline else row.metric(metric) for row in rows])
+def _metric_cells(
+    rows: Sequence[Row], metric: str, paper: Callable[[Row], Estimate | None] = lambda _: None
+) -> list[Cell]:
+    """Return a metric of each row, the best of those that learned online marked."""
+    best = best_of([None if row.offline else row.metric(metric) for row in rows])
+    return [
+        percent_cell(row.metric(metric), best=is_best, paper=paper(row))
+        for row, is_best in zip(rows, best, strict=True)
+    ]
 
 
 def _line(row: Row, cells: Sequence[Cell]) -> TableRow:

@@ -21,12 +21,7 @@ def comparison_dots(
 ) -> fig.Figure:
     """Describe one row for each method: our number and below it, hollow, the paper's.
 
-    Args:
-        numbers: For each label ours and the paper's, as fractions; ``None`` for a missing one.
-        styles: By label; default one colour for all.
-        title: What is compared.
-        axis: The numbers and their unit.
-        caption: What a reader must know.
+    Both are fractions, ``None`` where missing. Styles are by label; default one colour for all.
     """
     styles = styles or dict.fromkeys(numbers, SeriesStyle(0))
     series = tuple(
@@ -59,12 +54,7 @@ def cost_scatter(
 ) -> fig.Figure:
     """Describe accuracy with its standard error against cost, on a logarithmic axis.
 
-    Args:
-        points: For each label its cost, above 0, and its accuracy as a fraction; at least one.
-        styles: By label.
-        title: What is compared.
-        axis: The cost and its unit.
-        caption: What a reader must know.
+    ``points`` has for each label its cost, above 0, and its accuracy as a fraction; at least one.
     """
     costs = [cost.mean for cost, _ in points.values()]
     bars = {label: fig.error_bar(accuracy) for label, (_, accuracy) in points.items()}

@@ -20,19 +20,12 @@ _WHITE = 255
 
 @dataclass(frozen=True)
 class Stored:
-    """The examples in a run's memory.
+    """The examples in a run's memory."""
 
-    Args:
-        images: ``[M, C, H, W]`` uint8, with one or three channels.
-        labels: ``[M]``.
-        classes: All labels, in order of arrival.
-        names: The name of each label.
-    """
-
-    images: npt.NDArray[np.uint8]
-    labels: npt.NDArray[np.int64]
-    classes: tuple[int, ...]
-    names: tuple[str, ...]
+    images: npt.NDArray[np.uint8]  # ``[M, C, H, W]``, with one or three channels
+    labels: npt.NDArray[np.int64]  # ``[M]``
+    classes: tuple[int, ...]  # all labels, in order of arrival
+    names: tuple[str, ...]  # of each label
 
     def name(self, label: int) -> str:
         """Return the name of a class."""

@@ -48,10 +48,7 @@ def stream_from_evaluations(
 ) -> fig.Figure:
     """Describe the stream of one run: within a task its classes are taken to come evenly.
 
-    Args:
-        evaluations: Of one run.
-        names: Of the classes; a label that has none is itself.
-        caption: What a reader must know.
+    A class without a name is called by its label.
     """
     tasks = task_spans(evaluations)
     classes = list(dict.fromkeys(label for _, _, labels in tasks for label in labels))

@@ -19,17 +19,11 @@ MARKERS = ("circle", "square", "triangle", "diamond")
 
 @dataclass(frozen=True)
 class SeriesStyle:
-    """How a series is drawn.
+    """How a series is drawn."""
 
-    Args:
-        slot: The number of its colour.
-        variant: Which dashes and marker it has among the series of that colour.
-        method: The method that the page's filters know it by.
-    """
-
-    slot: int
-    variant: int = 0
-    method: str = ""
+    slot: int  # the number of its colour
+    variant: int = 0  # which dashes and marker it has among the series of that colour
+    method: str = ""  # that the page's filters know it by
 
     @property
     def colour(self) -> str:
