@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
 CHECKPOINT_HELP = "Steps, such as 100, or seconds, such as 30s; default 60s."
 TRACK_HELP = "Also send the records to mlflow, tensorboard or wandb."
-CLASS_HELP = "package.module:Class, for a run of a learner of your own."
 
 
 def panel(title: str) -> "Callable[..., Any]":
@@ -32,6 +31,9 @@ DataDirOption: TypeAlias = Annotated[Path | None, where(help="Where the data set
 OutOption: TypeAlias = Annotated[Path, where(help="Where run directories go.")]
 TrackOption: TypeAlias = Annotated[str | None, where(help=TRACK_HELP)]
 OpenOption: TypeAlias = Annotated[bool, typer.Option("--open", help="Open the page in a browser.")]
+RunsArgument: TypeAlias = Annotated[
+    list[Path], typer.Argument(help="Run directories, ones with runs below, or archives.")
+]
 
 
 def names(text: str | None) -> list[str]:

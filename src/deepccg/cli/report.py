@@ -6,13 +6,11 @@ from typing import Annotated
 
 import typer
 
-from deepccg.cli.options import OpenOption, check_out
+from deepccg.cli.options import OpenOption, RunsArgument, check_out
 
 
 def report(
-    runs: Annotated[
-        list[Path], typer.Argument(help="Run directories, ones with runs below, or archives.")
-    ],
+    runs: RunsArgument,
     out: Annotated[Path, typer.Option(help="Where the page goes.")] = Path("report.html"),
     title: Annotated[str, typer.Option(help="The page's heading.")] = "deepccg report",
     memory_images: Annotated[

@@ -111,13 +111,11 @@ def stream(
     from deepccg.streams import build_stream, default_classes_per_task, load_dataset
 
     loaded = load_dataset(dataset, data_dir=data_dir)
-    per_task = classes_per_task
-    if per_task is None:
-        per_task = default_classes_per_task(loaded.n_classes)
+    default = default_classes_per_task(loaded.n_classes)
     built = build_stream(
         stream,
         loaded.train,
-        classes_per_task=per_task,
+        classes_per_task=default if classes_per_task is None else classes_per_task,
         examples_per_class=examples_per_class,
         batch_size=batch_size,
         seed=seed,

@@ -13,7 +13,6 @@ from deepccg.report.figures import Stored, series_styles
 from deepccg.report.formatting import difference_text, method_name, percent, seeds_text
 from deepccg.report.page import report_page
 from deepccg.report.runs import Run, read_run
-from deepccg.report.table import Table
 from deepccg.report.tables import StreamTask, shift_table, stream_table
 
 __all__ = [
@@ -22,7 +21,6 @@ __all__ = [
     "Run",
     "Stored",
     "StreamTask",
-    "Table",
     "difference_text",
     "export_report",
     "group_runs",

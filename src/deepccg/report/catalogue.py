@@ -56,12 +56,15 @@ def export_report(
     """
     target = Path(directory)
     styles = series_styles((row.label, row.method) for each in comparisons for row in each.rows)
-    written: list[Path] = []
-    if len(comparisons) > 1:
-        written += _write_table(overview_table(comparisons), target / "overview")
+    tables = {"overview": overview_table(comparisons)} if len(comparisons) > 1 else {}
     for comparison in comparisons:
-        for name, table in comparison_tables(comparison).items():
-            written += _write_table(table, target / f"{comparison.key}-{name}")
+        own = comparison_tables(comparison)
+        tables |= {f"{comparison.key}-{name}": table for name, table in own.items()}
+    written: list[Path] = []
+    for name, table in tables.items():
+        texts = {".md": table.markdown(), ".tex": table.latex(), ".csv": table.csv()}
+        written += write_texts(texts, target / name)
+    for comparison in comparisons:
         for name, figure in comparison_figures(comparison, details, styles).items():
             if not figure.panels[0].empty:
                 paths = [target / f"{comparison.key}-{name}{suffix}" for suffix in (".png", ".pdf")]
@@ -134,9 +137,11 @@ def _shift_figures(comparison: Comparison, styles: Styles) -> dict[str, Figure]:
     if not followed:
         return {}
     figures = {"shift": shift_scatter({row.label: row.shifts for row in followed}, styles)}
-    means = {
-        row.label: (value, None) for row in followed if (value := row.mean_of(_misalignments(row)))
-    }
+    means = {}
+    for row in followed:
+        each = [[shift.misalignment for shift in run.shifts] for run in row.runs.values()]
+        if value := row.mean_of(float(np.mean(own)) if own else None for own in each):
+            means[row.label] = (value, None)
     if means:
         text = (
             "Mean over batches of the accuracy on the new embeddings with the classifier from "
@@ -147,14 +152,6 @@ def _shift_figures(comparison: Comparison, styles: Styles) -> dict[str, Figure]:
             means, styles, title="Mean misalignment", axis="points of accuracy", caption=text
         )
     return figures
-
-
-def _misalignments(row: Row) -> list[float | None]:
-    """Return the mean of each run; ``None`` for one that recorded no shifts."""
-    return [
-        float(np.mean([shift.misalignment for shift in run.shifts])) if run.shifts else None
-        for run in row.runs.values()
-    ]
 
 
 def _cost_figures(comparison: Comparison, styles: Styles) -> dict[str, Figure]:
@@ -177,11 +174,6 @@ def _cost_figures(comparison: Comparison, styles: Styles) -> dict[str, Figure]:
                 points, styles, title=title, axis=axis, caption=text
             )
     return figures
-
-
-def _write_table(table: Table, path: Path) -> list[Path]:
-    texts = {".md": table.markdown(), ".tex": table.latex(), ".csv": table.csv()}
-    return write_texts(texts, path)
 
 
 def write_texts(texts: Mapping[str, str], stem: Path) -> list[Path]:
