@@ -148,7 +148,7 @@ def test_a_user_module_with_lazy_layers_is_passed_again_on_load(
     model.save(tmp_path / "model")
     twin = DeepCCGClassifier.load(tmp_path / "model", encoder=lazy)
     np.testing.assert_array_equal(twin.predict_proba(x), model.predict_proba(x))
-    assert len(twin.learner_.trained()) == 4
+    assert len(twin.learner_.trainable_parameters()) == 4
 
 
 def test_paths_that_cannot_be_written_are_refused(clouds: Any, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import inspect
 import platform
+import re
 from collections import Counter
 from importlib.metadata import version as package_version
 from pathlib import Path
@@ -39,7 +40,10 @@ def methods(
         console.print("`deepccg methods NAME` shows a method's fields.", markup=False)
         return
     cls = learner_class(name)
-    console.print(Markdown(inspect.getdoc(cls) or ""))
+    description, *_ = re.split(
+        r"^(?:Args|Attributes|Example):$", inspect.getdoc(cls) or "", flags=re.MULTILINE
+    )
+    console.print(Markdown(description))
     fields = cls.Config.model_fields
     first = [field for field in cls.Config.first_fields if field in fields] or list(fields)
     console.print(_fields_table(cls.Config, first))

@@ -194,12 +194,12 @@ def run_command(config: RunConfig, seeds: str, data_dir: str | None = None) -> s
         return None
     try:
         config = resolve_recorded(config.model_dump(mode="json", exclude_none=True))
-        wanted = flatten(config.model_dump(mode="json"))
+        wanted = flatten(config.model_dump(mode="json", exclude_none=True))
         given = {name: wanted[name] for name in _ALWAYS}
         if wanted["preset"] != "default":
             given["preset"] = wanted["preset"]
         for _ in range(2):  # what is given may decide which further presets apply
-            found = flatten(resolve(given).model_dump(mode="json"))
+            found = flatten(resolve(given).model_dump(mode="json", exclude_none=True))
             given |= {k: v for k, v in wanted.items() if k != "seed" and found.get(k) != v}
         if resolve({**given, "seed": config.seed}) != config:
             return None

@@ -1,0 +1,33 @@
+"""Documents name files and commands that exist."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PLACES = [ROOT, ROOT / "src", ROOT / "src" / "deepccg", ROOT / "benchmarks", ROOT / "docs"]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_files_that_a_document_names_exist(document):
+    named = re.findall(r"`([\w./]*/\w+\.(?:py|cpp|h|json|toml))\b", document.read_text())
+    named += re.findall(r"\]\((?!http)([^)#]+)(?:#[^)]*)?\)", document.read_text())
+    users_own = ("runs/", "my_package/")
+    missing = [
+        name
+        for name in named
+        if not name.startswith(users_own)
+        and not any((place / name).exists() for place in (*PLACES, document.parent))
+    ]
+    assert not missing
+
+
+def test_the_vocabulary_is_short_and_names_its_places():
+    rows = re.findall(
+        r"^\| (?!word|---)(.+) \|$", (ROOT / "docs" / "vocabulary.md").read_text(), re.MULTILINE
+    )
+    assert 0 < len(rows) <= 30
+    places = [re.search(r"`([^`]+)`$", row)[1] for row in rows]
+    assert [p for p in places if not any((place / p).exists() for place in PLACES)] == []
