@@ -266,6 +266,22 @@ def test_seconds_are_shown_and_not_compared_across_machines(found):
     assert "compare" not in cost.caption
 
 
+def test_costs_that_no_run_recorded_have_no_column(found):
+    untimed = [replace(run, seconds=None) for run in found]
+    comparison = group_runs(untimed)[0]
+    cost = cost_table(comparison)
+    assert [column.text for column in cost.columns] == [
+        "Forward passes per example",
+        "Backward passes per example",
+        "Stored examples",
+        "Stored bytes",
+    ]
+    for row, line in zip(comparison.rows, cost.rows, strict=True):
+        stored = np.mean([run.audit["memory"]["examples"] for run in row.runs.values()])
+        assert (len(line.cells), line.cells[2].value) == (4, stored)
+    assert cost_table(group_runs([replace(run, audit=None) for run in untimed])[0]) is None
+
+
 def test_what_costs_nothing_is_named(found):
     disjoint = [run for run in found if run.path.parent.name in ("deepccg", "er", "sgd")]
     larger = {"memory": {"bytes": {"examples": 10**6}}}

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from deepccg.core import DeepCCGError, InputError
+from deepccg.core import DeepCCGError, InputError, validated
 from deepccg.experiment import (
     PRESETS,
     RunConfig,
@@ -22,7 +22,6 @@ from deepccg.experiment import (
     resolve_recorded,
     run_command,
     stored_examples,
-    validated,
 )
 from deepccg.methods import METHODS
 from deepccg.records import RecordedRun, RecordError, RunDirectory, find_runs, flatten
@@ -62,11 +61,7 @@ class Report:
 
 
 def assemble_report(paths: Iterable[str | os.PathLike[str]], *, with_memory: bool = True) -> Report:
-    """Read the finished runs below ``paths``.
-
-    Args:
-        paths: Run directories, or directories with runs below.
-        with_memory: Whether to load the stored examples of each row's first seed.
+    """Read run directories, or the finished runs below; with each row's first memory if asked for.
 
     Raises:
         InputError: If there is no finished run.
@@ -114,31 +109,27 @@ def _read_runs(directories: Iterable[RecordedRun]) -> tuple[list[Run], list[str]
     found, left_out = [], []
     for directory in directories:
         try:
-            run = read_run(directory)
+            if run := read_run(directory):
+                found.append(run)
+            else:
+                left_out.append(f"{directory.path}: not finished")
         except RecordError as error:
             warnings.warn(f"left out: {error}", stacklevel=3)
             left_out.append(str(error))
-            continue
-        if run is None:
-            left_out.append(f"{directory.path}: not finished")
-        else:
-            found.append(run)
     return found, left_out
 
 
 def _changes(config: RunConfig, preset: str) -> dict[str, Any]:
     """Return the fields in which a run differs from what ``preset`` sets for it."""
-    question = (config.method.name, config.dataset, config.stream.kind, config.scenario)
-    there = _preset_fields(preset, *question)
+    question = {"method": config.method.name, "dataset": config.dataset}
+    question |= {"stream": config.stream.kind, "scenario": config.scenario}
+    there = _preset_fields(preset=preset, **question)
     return {key: value for key, value in _compared(config).items() if value != there.get(key)}
 
 
 @cache
-def _preset_fields(
-    preset: str, method: str, dataset: str, stream: str, scenario: str
-) -> dict[str, Any]:
-    settings = {"preset": preset, "method": method, "dataset": dataset, "scenario": scenario}
-    return _compared(resolve({**settings, "stream": stream}))
+def _preset_fields(**settings: str) -> dict[str, Any]:
+    return _compared(resolve(settings))
 
 
 def _compared(config: RunConfig) -> dict[str, Any]:

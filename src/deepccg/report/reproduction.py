@@ -36,11 +36,8 @@ def comparison_table(
 ) -> Table:
     """Return methods beside the paper's numbers, with their differences on paired seeds.
 
-    Args:
-        title: Its heading.
-        results: One for each method; missing numbers are shown as dashes.
-        reference: The label of what the others are compared with.
-        note: A first sentence of the caption.
+    Missing numbers are dashes; ``reference`` is the label of what the others are compared with,
+    ``note`` a first sentence of the caption.
     """
     with_paper = any(each.paper for each in results)
     offline = [each.variant.method == "multi-task" for each in results]  # an upper bound

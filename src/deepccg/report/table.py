@@ -3,7 +3,7 @@
 import csv
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from markupsafe import Markup
 from rich import box
@@ -181,16 +181,6 @@ class Table:
                 numbers += [shown if cell.value is None else cell.value, *[cell.error] * has]
             writer.writerow([_no_formula(row.text), *numbers])
         return file.getvalue()
-
-    def without_empty_columns(self) -> "Table":
-        """Return the table without columns in which no row has a value."""
-        kept = [
-            place
-            for place in range(len(self.columns))
-            if any(row.cells[place].value is not None for row in self.rows)
-        ]
-        rows = (replace(row, cells=tuple(row.cells[i] for i in kept)) for row in self.rows)
-        return replace(self, columns=tuple(self.columns[i] for i in kept), rows=tuple(rows))
 
 
 def percent_cell(

@@ -1,6 +1,6 @@
 """The tables of the report and of the command line, each as a ``Table``."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from deepccg.records import Estimate, Shift, ShiftScale, fit_line, shift_points
@@ -53,8 +53,7 @@ def summary_table(rows: Sequence[Row], title: str) -> Table:
     if any(row.note for row in rows):
         columns.append(Column("Note", words=True))
         cells.append([Cell(row.note) for row in rows])
-    by_row = zip(*cells, strict=True)
-    lines = (TableRow(row.label, own) for row, own in zip(rows, by_row, strict=True))
+    lines = (TableRow(row.label, tuple(own)) for row, *own in zip(rows, *cells, strict=True))
     return Table(title, _caption(rows), tuple(columns), tuple(lines))
 
 
@@ -71,9 +70,7 @@ def results_table(comparison: Comparison) -> Table:
     }
     if all(cell.value is None for cell in columns["Paper"]):
         del columns["Paper"]
-    lines = [_line(row, cells) for row, *cells in zip(rows, *columns.values(), strict=True)]
-    title = f"{comparison.title}, {comparison.subtitle}"
-    return Table(title, _caption(rows), _columns(*columns), tuple(lines))
+    return _table(f"{comparison.title}, {comparison.subtitle}", _caption(rows), rows, columns)
 
 
 def overview_table(comparisons: Sequence[Comparison]) -> Table:
@@ -101,23 +98,24 @@ def overview_table(comparisons: Sequence[Comparison]) -> Table:
 
 def cost_table(comparison: Comparison) -> Table | None:
     """Return what each method spent; ``None`` if no run has a record of it."""
-    lines = [
-        _line(row, [_number_cell(of(row), form) for _, of, form in _COST_COLUMNS])
-        for row in comparison.rows
-    ]
-    if all(cell.value is None for line in lines for cell in line.cells):
+    rows = comparison.rows
+    columns = {
+        heading: [_number_cell(of(row), form) for row in rows]
+        for heading, of, form in _COST_COLUMNS
+    }
+    known = {key: own for key, own in columns.items() if any(c.value is not None for c in own)}
+    if not known:
         return None
-    columns = _columns(*(heading for heading, _, _ in _COST_COLUMNS))
     text = (
         "Means over seeds, of learning alone, without scoring. A pass is one image through the "
         "network. Stored: what the saved state holds besides the network in use."
     )
-    machines = processors(comparison.rows)
+    machines = processors(rows)
     if machines:
         text += " Seconds are wall time on the machine that did the run."
     if len(machines) > 1:
         text += f" They were taken on {len(machines)} kinds of machine and do not compare."
-    return Table("Cost", text, columns, tuple(lines)).without_empty_columns()
+    return _table("Cost", text, rows, known)
 
 
 def shift_table(rows: Sequence[Row]) -> Table | None:
@@ -134,7 +132,7 @@ def shift_table(rows: Sequence[Row]) -> Table | None:
         "Points of accuracy on the first task's test images per unit of shift in one batch, with "
         "95 % intervals that take batches as independent."
     )
-    columns = _columns("Slope, scaled shift", "Slope, shift", "Batches")
+    columns = tuple(map(Column, ("Slope, scaled shift", "Slope, shift", "Batches")))
     return Table("Representation shift", text, columns, tuple(lines))
 
 
@@ -175,8 +173,12 @@ def scored_on(row: Row) -> tuple[int, int, str]:
     return final.images, final.of_images, source
 
 
-def _columns(*headings: str) -> tuple[Column, ...]:
-    return tuple(map(Column, headings))
+def _table(
+    title: str, caption: str, rows: Sequence[Row], columns: Mapping[str, Sequence[Cell]]
+) -> Table:
+    """Return a table from the cells below each heading, one for each row."""
+    lines = (_line(row, cells) for row, *cells in zip(rows, *columns.values(), strict=True))
+    return Table(title, caption, tuple(map(Column, columns)), tuple(lines))
 
 
 def _overview_column(each: Comparison) -> Column:
