@@ -1,21 +1,18 @@
 """Options that several commands share, and checks of their values."""
 
 import shlex
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import typer
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from typing import Any
 
 CHECKPOINT_HELP = "Steps, such as 100, or seconds, such as 30s; default 60s."
 TRACK_HELP = "Also send the records to mlflow, tensorboard or wandb."
 
 
-def panel(title: str) -> "Callable[..., Any]":
+def panel(title: str) -> Callable[..., Any]:
     """Return a maker of options that stand together under a heading of the help."""
     return partial(typer.Option, rich_help_panel=title)
 
@@ -41,7 +38,7 @@ def names(text: str | None) -> list[str]:
     return [name.strip() for name in text.split(",")] if text else []
 
 
-def command_line(*words: str, options: "Mapping[str, object]") -> str:
+def command_line(*words: str, options: Mapping[str, object]) -> str:
     """Return what to type: an option without a value is left out, one with a list repeated."""
     given = list(words)
     for name, value in options.items():

@@ -25,8 +25,7 @@ def predict(
     top: Annotated[int, typer.Option(min=1, help="How many classes to show.")] = 3,
     as_json: Annotated[bool, typer.Option("--json", help="JSON with all probabilities.")] = False,
     method: Annotated[
-        str | None,
-        typer.Option(help="package.module:Class, for a run of a learner of your own."),
+        str | None, typer.Option(help="package.module:Class, for a run of a learner of your own.")
     ] = None,
 ) -> None:
     """Print labels and probabilities for images.

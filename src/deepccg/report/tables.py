@@ -108,7 +108,7 @@ def cost_table(comparison: Comparison) -> Table | None:
         return None
     text = (
         "Means over seeds, of learning alone, without scoring. A pass is one image through the "
-        "network. Stored: what the saved state holds besides the network in use."
+        "network. Stored: what the saved state holds in addition to the network in use."
     )
     machines = processors(rows)
     if machines:
