@@ -169,9 +169,8 @@ def _cost_figures(comparison: Comparison, styles: Styles) -> dict[str, Figure]:
         if len({cost.mean for cost, _ in points.values()}) > 1:
             text = "To the left: cheaper. Up: more accurate."
             text += f" Not shown, at no cost: {', '.join(free)}." if free else ""
-            title = f"Accuracy against {title}"
             figures[f"cost-{name}"] = cost_scatter(
-                points, styles, title=title, axis=axis, caption=text
+                points, styles, title=f"Accuracy against {title}", axis=axis, caption=text
             )
     return figures
 
