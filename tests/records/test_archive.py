@@ -17,11 +17,11 @@ from deepccg.records import (
     append_record,
     append_to_archive,
     find_runs,
-    read_archive,
-    record_from_json,
     timings_text,
     write_directories,
 )
+from deepccg.records.archive import read_archive
+from deepccg.records.schema import record_from_json
 
 ENDINGS = (".jsonl", ".jsonl.gz", ".parquet")
 EVALUATION = {

@@ -25,9 +25,9 @@ from deepccg.records import (
     estimate,
     forgetting,
     read_records,
-    record_from_json,
     summary,
 )
+from deepccg.records.schema import record_from_json
 
 MODES = ("task", "class")
 

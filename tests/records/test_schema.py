@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deepccg.records import ClassScore, Evaluation, RecordError, TaskScore, Training
-from deepccg.records import record_from_json as from_json
+from deepccg.records.schema import record_from_json as from_json
 from deepccg.records.schema import record_line
 
 

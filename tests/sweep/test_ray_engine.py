@@ -154,13 +154,7 @@ def test_a_run_of_a_cluster_that_lost_ctrl_c_during_its_setup_still_stops(
 ) -> None:
     deaf = job("odd_learners:Deaf", **{"stream.examples_per_class": 40})
     with ctrl_c((tmp_path / "is-made").exists), pytest.raises(SweepStopped) as stopped:
-        run_jobs(
-            [deaf],
-            out=tmp_path / "out",
-            engine="ray",
-            address=cluster,
-            progress=False,
-        )
+        run_jobs([deaf], out=tmp_path / "out", engine="ray", address=cluster, progress=False)
     assert stopped.value.left == 1
     saved = load_checkpoint(tmp_path / "out" / deaf.name / "checkpoint.safetensors")
     assert 0 < saved[1]["position"] < 40

@@ -196,7 +196,7 @@ def test_stopping_waits_for_a_run_whose_start_was_not_reported_yet(
     job = Job(resolve({**short, "method": "sgd"}), 0)
     engine = Late(job.name)
     progress = SweepProgress(1, 0, Console(quiet=True))
-    specs = [JobSpec.from_job(job, tmp_path)]
+    specs = {job.name: JobSpec.from_job(job, tmp_path)}
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with pytest.raises(SweepStopped) as stopped:

@@ -1,6 +1,6 @@
 """Run directories, the records in them, and metrics as pure functions of these. No torch here."""
 
-from deepccg.records.archive import append_to_archive, is_archive, read_archive, write_directories
+from deepccg.records.archive import append_to_archive, find_runs, is_archive, write_directories
 from deepccg.records.directory import (
     RunDirectory,
     append_record,
@@ -9,14 +9,16 @@ from deepccg.records.directory import (
     rewind_records,
 )
 from deepccg.records.files import (
+    flatten,
     is_temporary,
+    merge,
     parse_toml,
     read_json_object,
     read_toml,
     remove_temporaries,
+    unflatten,
     write_atomically,
 )
-from deepccg.records.find import find_runs
 from deepccg.records.metrics import (
     Estimate,
     Mode,
@@ -31,25 +33,27 @@ from deepccg.records.metrics import (
     forgetting,
     summary,
 )
-from deepccg.records.naming import METHOD_ENTRIES, MethodEntry
-from deepccg.records.paper import PAPER_NAMES, PaperTable, paper_cell, paper_tables, paper_value
-from deepccg.records.run import RecordedRun, precedence
+from deepccg.records.naming import METHOD_ENTRIES
+from deepccg.records.paper import PAPER_NAMES, paper_cell, paper_tables, paper_value
+from deepccg.records.run import RecordedRun, Timing, precedence, read_timings, timings_text
 from deepccg.records.schema import (
     ClassScore,
     Evaluation,
     Record,
+    RecordError,
     Shift,
-    ShiftMeasure,
-    ShiftScale,
     TaskScore,
     Training,
-    record_from_json,
+)
+from deepccg.records.statistics import (
+    Interval,
+    ShiftMeasure,
+    ShiftScale,
+    fit_line,
+    mean_interval,
+    paired_difference,
     shift_points,
 )
-from deepccg.records.settings import flatten, merge, unflatten
-from deepccg.records.statistics import Interval, Line, fit_line, mean_interval, paired_difference
-from deepccg.records.timing import Timing, read_timings, timings_text
-from deepccg.records.validation import RecordError
 
 __all__ = [
     "METHOD_ENTRIES",
@@ -58,10 +62,7 @@ __all__ = [
     "Estimate",
     "Evaluation",
     "Interval",
-    "Line",
-    "MethodEntry",
     "Mode",
-    "PaperTable",
     "Record",
     "RecordError",
     "RecordedRun",
@@ -97,12 +98,10 @@ __all__ = [
     "paper_value",
     "parse_toml",
     "precedence",
-    "read_archive",
     "read_json_object",
     "read_records",
     "read_timings",
     "read_toml",
-    "record_from_json",
     "remove_temporaries",
     "rewind_records",
     "shift_points",

@@ -1,8 +1,8 @@
-"""Archives: finished runs as the lines of one file, to which a new run adds one line.
+"""Archives: finished runs as the lines of one file; and finding runs, archived or not.
 
-A line is a JSON object: ``run`` is the run's name, ``config``, ``environment``, ``audit`` and
-``timing`` are the contents of its files (``null`` without the file), ``records`` is the list of its
-records. Nothing of these is lost; checkpoints, logs and trackers' names are not archived.
+A new run adds one line, a JSON object: ``run`` is the run's name, ``config``, ``environment``,
+``audit`` and ``timing`` are the contents of its files (``null`` without the file), ``records`` is
+the list of its records. Checkpoints, logs and trackers' names are not archived.
 
 The file's ending says how the lines are kept: ``.jsonl`` as text, ``.jsonl.gz`` compressed,
 ``.parquet`` in the column ``line`` of a table whose other columns are settings and scores.
@@ -13,33 +13,25 @@ import io
 import json
 import os
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path, PureWindowsPath
-from typing import Any
+from typing import Any, cast
 
 import tomli_w
 
-from deepccg.records.directory import RunDirectory
-from deepccg.records.files import write_atomically
+from deepccg.records.directory import RunDirectory, find_run_directories
+from deepccg.records.files import flatten, write_atomically
 from deepccg.records.metrics import summary
 from deepccg.records.run import PARTS, RecordedRun
-from deepccg.records.schema import Record, record_from_json, record_line
-from deepccg.records.settings import flatten
-from deepccg.records.validation import RecordError
+from deepccg.records.schema import Record, RecordError, record_from_json, record_line
 
 ENDINGS = (".jsonl", ".jsonl.gz", ".parquet")
 _KEYS = ("run", "config", *PARTS, "records")
 
 
 class ArchivedRun(RecordedRun):
-    """A run that is a line of an archive.
-
-    Args:
-        archive: The file.
-        line: The line, without its end.
-        number: Which line it is, counted from 1.
-    """
+    """A run that is a line of an archive; lines are without their ends and counted from 1."""
 
     def __init__(self, archive: Path, line: bytes, number: int) -> None:
         self._archive, self._number = archive, number
@@ -49,11 +41,11 @@ class ArchivedRun(RecordedRun):
         self.line = line
 
     def config(self) -> dict[str, Any]:
-        """The run's configuration as plain values."""
+        """Return the run's configuration as plain values."""
         return dict(self._content["config"])
 
     def records(self) -> list[Record]:
-        """All records, in the order they were written."""
+        """Return all records, in the order they were written."""
         return list(self._records)
 
     @cached_property
@@ -64,14 +56,27 @@ class ArchivedRun(RecordedRun):
             raise RecordError(f"{self._archive}, line {self._number}: {error}") from error
 
     def part(self, name: str) -> dict[str, Any] | None:
-        """The content of one of ``PARTS``; ``None`` if the run has none."""
-        part: dict[str, Any] | None = self._content[name]
-        return part
+        """Return the content of one of ``PARTS``; ``None`` if the run has none."""
+        return cast(dict[str, Any] | None, self._content[name])
 
     @property
     def recency(self) -> tuple[int, int]:
         """Of one archive, the last line is the newest."""
         return self._archive.stat().st_mtime_ns, self._number
+
+
+def find_runs(paths: Iterable[str | os.PathLike[str]]) -> list[RecordedRun]:
+    """Return every run at or below directories and in archives, each once, sorted by path."""
+    found: dict[Path, RecordedRun] = {}
+    for path in map(Path, paths):
+        if path.is_dir():
+            found.update({run.path: run for run in find_run_directories(path)})
+        elif is_archive(path):
+            found.update({run.path: run for run in read_archive(path)})
+        else:
+            endings = ", ".join(ENDINGS)
+            raise RecordError(f"{path} is not a directory of runs, nor an archive ({endings})")
+    return [found[path] for path in sorted(found)]
 
 
 def is_archive(path: str | os.PathLike[str]) -> bool:
@@ -80,7 +85,7 @@ def is_archive(path: str | os.PathLike[str]) -> bool:
 
 
 def read_archive(path: str | os.PathLike[str]) -> list[ArchivedRun]:
-    """The runs of an archive, in the order of its lines; each name may be there once."""
+    """Return the runs of an archive, in the order of its lines; each name may be there once."""
     archive = Path(path)
     runs: dict[str, ArchivedRun] = {}
     for number, line in enumerate(_lines(archive), start=1):
@@ -106,8 +111,7 @@ def append_to_archive(path: str | os.PathLike[str], runs: Iterable[RecordedRun])
     there = {run.name: run.line for run in read_archive(archive)} if archive.exists() else {}
     before = len(there)
     for run in runs:
-        line = archive_line(run)
-        name = run_name(run)
+        name, line = run_name(run), _line(run)
         if there.setdefault(name, line) != line:
             raise RecordError(
                 f"{archive}: there is another run {name}; archive {run.path} elsewhere"
@@ -118,8 +122,8 @@ def append_to_archive(path: str | os.PathLike[str], runs: Iterable[RecordedRun])
     return len(new)
 
 
-def archive_line(run: RecordedRun) -> bytes:
-    """The run as a line of an archive, without the line's end."""
+def _line(run: RecordedRun) -> bytes:
+    """Return the run as a line of an archive, without the line's end."""
     if isinstance(run, ArchivedRun):
         return run.line
     content: dict[str, Any] = {"run": run_name(run), "config": run.config()}
@@ -132,7 +136,7 @@ def archive_line(run: RecordedRun) -> bytes:
 
 
 def run_name(run: RecordedRun) -> str:
-    """A run's name in archives; for a directory the last two parts of its path.
+    """Return a run's name in archives; for a directory the last two parts of its path.
 
     >>> run_name(RunDirectory(Path("/data/runs/digits-er/seed-0")))
     'digits-er/seed-0'
@@ -161,7 +165,7 @@ def write_directories(runs: Sequence[RecordedRun], directory: str | os.PathLike[
 
 
 def _parse(line: bytes) -> dict[str, Any]:
-    """The content of a line, complete and of the right types; else a ``ValueError``."""
+    """Return the content of a line, complete and of the right types; else a ``ValueError``."""
     try:
         content = json.loads(line)
     except RecursionError:
@@ -185,22 +189,21 @@ def _is_relative(name: str) -> bool:
     return plain and set(name.split("/")).isdisjoint(("", ".", ".."))
 
 
-def _lines(archive: Path) -> Iterator[bytes]:
-    """The lines without their ends."""
+def _lines(archive: Path) -> list[bytes]:
+    """Return the lines without their ends."""
     try:
         if archive.suffix == ".parquet":
-            return iter(_parquet_lines(archive))
+            return _parquet_lines(archive)
         content = archive.read_bytes()
         text = gzip.decompress(content) if archive.suffix == ".gz" else content
-    except OSError as error:
-        raise RecordError(f"cannot read {archive}: {error.strerror or error}") from error
-    except (EOFError, zlib.error) as error:
-        raise RecordError(f"cannot read {archive}: {error}") from error
-    return iter(text.removesuffix(b"\n").split(b"\n") if text else [])
+    except (OSError, EOFError, zlib.error) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise RecordError(f"cannot read {archive}: {reason}") from error
+    return text.removesuffix(b"\n").split(b"\n") if text else []
 
 
 def _extended(archive: Path, lines: Sequence[bytes], new: Sequence[bytes]) -> bytes:
-    """The content of the archive with the new lines; what was there stays byte for byte."""
+    """Return the content of the archive with the new lines; what was there stays byte for byte."""
     if archive.suffix == ".parquet":
         return _parquet(archive, lines)
     before = archive.read_bytes() if archive.exists() else b""
@@ -211,7 +214,7 @@ def _extended(archive: Path, lines: Sequence[bytes], new: Sequence[bytes]) -> by
 
 
 def _parquet(archive: Path, lines: Sequence[bytes]) -> bytes:
-    """A table of all runs, for pandas and its like: settings, scores, and the lines themselves."""
+    """Return all runs as a table, for pandas for example: settings, scores and the lines."""
     import pyarrow
     import pyarrow.parquet
 
@@ -223,7 +226,7 @@ def _parquet(archive: Path, lines: Sequence[bytes]) -> bytes:
     return file.getvalue()
 
 
-def _row(run: ArchivedRun) -> Mapping[str, Any]:
+def _row(run: ArchivedRun) -> dict[str, Any]:
     evaluations, timing = run.evaluations(), run.timing()
     return {
         "run": run.name,
@@ -236,7 +239,7 @@ def _row(run: ArchivedRun) -> Mapping[str, Any]:
 
 
 def _column(values: list[Any]) -> Any:
-    """An Arrow column; values of several types become JSON."""
+    """Return an Arrow column; values of several types become JSON."""
     import pyarrow
 
     try:

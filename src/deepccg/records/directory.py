@@ -14,12 +14,11 @@ from typing import Any
 
 from deepccg.records.files import read_json_object, read_toml, write_atomically, write_durably
 from deepccg.records.run import RecordedRun
-from deepccg.records.schema import Record, record_from_line, record_line
-from deepccg.records.validation import RecordError
+from deepccg.records.schema import Record, RecordError, record_from_json, record_line
 
 
 def read_records(path: str | os.PathLike[str]) -> list[Record]:
-    """All records of a file, in the order they were written; a torn last line is ignored."""
+    """Return all records of a file, in the order they were written; a torn last line is ignored."""
     return [record for _, record in _lines(Path(path))]
 
 
@@ -27,7 +26,7 @@ def append_record(path: str | os.PathLike[str], record: Record) -> None:
     """Add one record at the end of the file, durably, after removing a torn last line."""
     line = record_line(record) + b"\n"
     target = Path(path)
-    if target.exists() and not _ends_in_newline(target):
+    if target.exists() and _lacks_line_end(target):
         write_atomically(target, b"".join(kept for kept, _ in _lines(target)))
     with target.open("ab", buffering=0) as file:
         size = file.seek(0, os.SEEK_END)
@@ -53,64 +52,35 @@ def rewind_records(path: str | os.PathLike[str], step: int) -> int:
     return len(kept)
 
 
+class _FileIn:
+    """A file of a run directory: ``run.config_path`` is the path of ``config.toml`` in it."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, run: "RunDirectory", _: object = None) -> Path:
+        return run.path / self._name
+
+
 @dataclass(frozen=True)
 class RunDirectory(RecordedRun):
     """The files of one run. Nothing is read until it is asked for."""
 
     path: Path
 
-    @property
-    def config_path(self) -> Path:
-        """What was run."""
-        return self.path / "config.toml"
-
-    @property
-    def records_path(self) -> Path:
-        """What was measured."""
-        return self.path / "records.jsonl"
-
-    @property
-    def checkpoint_path(self) -> Path:
-        """Where the run continues from, or what it learned."""
-        return self.path / "checkpoint.safetensors"
-
-    @property
-    def previous_path(self) -> Path:
-        """The checkpoint before, should the newest be damaged."""
-        return self.path / "previous.safetensors"
-
-    @property
-    def lock_path(self) -> Path:
-        """Held by the process that is writing here."""
-        return self.path / ".lock"
-
-    @property
-    def audit_path(self) -> Path:
-        """How the run kept to its protocol."""
-        return self.path / "audit.json"
-
-    @property
-    def environment_path(self) -> Path:
-        """What it ran on."""
-        return self.path / "environment.json"
-
-    @property
-    def timing_path(self) -> Path:
-        """How long it took."""
-        return self.path / "timing.json"
-
-    @property
-    def log_path(self) -> Path:
-        """What was printed and went wrong while a sweep did the run; only if something was."""
-        return self.path / "log.txt"
-
-    @property
-    def tracking_path(self) -> Path:
-        """The run's name for experiment trackers; only if one follows it."""
-        return self.path / "tracking.json"
+    config_path = _FileIn("config.toml")  # what was run
+    records_path = _FileIn("records.jsonl")  # what was measured
+    checkpoint_path = _FileIn("checkpoint.safetensors")  # what it learned, to continue from
+    previous_path = _FileIn("previous.safetensors")  # the checkpoint before, should that be damaged
+    lock_path = _FileIn(".lock")  # held by the process that is writing here
+    audit_path = _FileIn("audit.json")  # how the run kept to its protocol
+    environment_path = _FileIn("environment.json")  # what it ran on
+    timing_path = _FileIn("timing.json")  # how long it took
+    log_path = _FileIn("log.txt")  # what it printed in a sweep, and what went wrong; if anything
+    tracking_path = _FileIn("tracking.json")  # its name for experiment trackers; if one follows it
 
     def config(self) -> dict[str, Any]:
-        """The run's configuration as plain values."""
+        """Return the run's configuration as plain values."""
         try:
             return read_toml(self.config_path)
         except OSError as error:
@@ -119,11 +89,11 @@ class RunDirectory(RecordedRun):
             raise RecordError(f"{self.config_path} is not valid TOML: {error}") from error
 
     def records(self) -> list[Record]:
-        """All records so far; none if the run has not written any."""
+        """Return all records so far; none if the run has not written any."""
         return read_records(self.records_path) if self.records_path.exists() else []
 
     def part(self, name: str) -> dict[str, Any] | None:
-        """The content of ``NAME.json``; ``None`` if it is not there, or damaged."""
+        """Return the content of ``NAME.json``; ``None`` if it is not there, or damaged."""
         return read_json_object(self.path / f"{name}.json")
 
     @property
@@ -133,7 +103,7 @@ class RunDirectory(RecordedRun):
 
 
 def find_run_directories(path: str | os.PathLike[str]) -> list[RunDirectory]:
-    """Every directory at or below ``path`` that holds a ``config.toml``, sorted."""
+    """Return every directory at or below ``path`` that holds a ``config.toml``, sorted."""
     if not Path(path).is_dir():
         raise RecordError(f"{path} is not a directory: give a run or a directory of runs")
     return [
@@ -142,7 +112,7 @@ def find_run_directories(path: str | os.PathLike[str]) -> list[RunDirectory]:
 
 
 def _lines(path: Path) -> Iterator[tuple[bytes, Record]]:
-    """Each line, with its line end, and the record it holds."""
+    """Yield each line, with its line end, and the record it holds."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -150,16 +120,14 @@ def _lines(path: Path) -> Iterator[tuple[bytes, Record]]:
     *complete, tail = content.split(b"\n")
     for number, line in enumerate(complete, start=1):
         try:
-            yield line + b"\n", record_from_line(line)
+            yield line + b"\n", record_from_json(line)
         except ValueError as error:
             raise RecordError(f"{path}, line {number}: {error}") from error
     with contextlib.suppress(ValueError):  # empty, or torn
-        yield tail + b"\n", record_from_line(tail)
+        yield tail + b"\n", record_from_json(tail)
 
 
-def _ends_in_newline(path: Path) -> bool:
+def _lacks_line_end(path: Path) -> bool:
     with path.open("rb") as file:
-        if file.seek(0, os.SEEK_END) == 0:
-            return True
-        file.seek(-1, os.SEEK_END)
-        return file.read(1) == b"\n"
+        file.seek(max(0, file.seek(0, os.SEEK_END) - 1))
+        return file.read() not in (b"", b"\n")

@@ -22,8 +22,7 @@ from typing import Literal, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from deepccg.records.schema import ClassScore, Evaluation, TaskScore
-from deepccg.records.validation import RecordError
+from deepccg.records.schema import ClassScore, Evaluation, RecordError, TaskScore
 
 Mode: TypeAlias = Literal["task", "class"]
 _Floats: TypeAlias = npt.NDArray[np.float64]

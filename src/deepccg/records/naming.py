@@ -5,20 +5,12 @@ from typing import NamedTuple
 
 
 class MethodEntry(NamedTuple):
-    """How one method appears in tables and figures.
+    """How one method appears in tables and figures."""
 
-    Args:
-        title: What readers call it.
-        slot: Its colour: an index into the palettes. The same in every report.
-        paper: The name of its row in the paper's tables; ``None`` where the paper has none.
-        shares_slot: Whether another method has the same colour and comes first in it; dashes and
-            markers then differ.
-    """
-
-    title: str
-    slot: int
-    paper: str | None = None
-    shares_slot: bool = False
+    title: str  # what readers call it
+    slot: int  # its colour: an index into the palettes, the same in every report
+    paper: str | None = None  # the name of its row in the paper's tables
+    shares_slot: bool = False  # another method comes first in this colour: dashes, markers differ
 
 
 _GREY, _INK = 6, 7

@@ -7,7 +7,7 @@ three runs. Everything here is in fractions, as all metrics are.
 import json
 from functools import cache
 from importlib.resources import files
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 from deepccg.records.metrics import Estimate
 from deepccg.records.naming import METHOD_ENTRIES
@@ -29,7 +29,7 @@ def paper_value(
     method: str,
     memory: int | None = None,
 ) -> Estimate | None:
-    """One cell of the paper's tables, as fractions; ``None`` where the paper has none.
+    """Return one cell of the paper's tables, as fractions; ``None`` where the paper has none.
 
     Args:
         table: ``table1`` for the main comparison, ``ablation``, or ``memory-size``.
@@ -44,48 +44,42 @@ def paper_value(
     >>> paper_value("table1", "digits", "disjoint", "class", "deepccg") is None
     True
     """
-    column, rows = _rows(table, dataset, stream, scenario, memory)
+    columns, column, rows = _table(table, dataset, stream, scenario, memory)
     row = rows.get(PAPER_NAMES.get(method, ""))
-    if row is None or column is None:
+    if row is None or column not in columns:
         return None
-    mean, error = row[column]
+    mean, error = row[columns.index(column)]
     return Estimate(_fraction(mean), _fraction(error), PAPER_RUNS)
 
 
 def paper_cell(dataset: str, stream: str, scenario: str, method: str) -> Estimate | None:
-    """The paper's number for a method with its usual memory: from Table 1, or its ablation."""
-    return paper_value("table1", dataset, stream, scenario, method) or paper_value(
-        "ablation", dataset, stream, scenario, method
-    )
+    """Return the paper's number for a method with its usual memory: of Table 1 or the ablation."""
+    cell = (dataset, stream, scenario, method)
+    return paper_value("table1", *cell) or paper_value("ablation", *cell)
 
 
 @cache
 def paper_tables() -> dict[str, Any]:
-    """The file as it is: percent, with the paper's names. Not to be changed."""
+    """Return the file as it is: percent, with the paper's names. Not to be changed."""
     text = files("deepccg.records").joinpath("paper_tables.json").read_text(encoding="utf-8")
-    tables: dict[str, Any] = json.loads(text)
-    return tables
+    return cast(dict[str, Any], json.loads(text))
 
 
-def _rows(
+def _table(
     table: PaperTable, dataset: str, stream: str, scenario: str, memory: int | None
-) -> tuple[int | None, dict[str, list[list[float]]]]:
-    """Which column of which rows; no column, or no rows, if the paper has not asked this."""
+) -> tuple[list[Any], str | int | None, dict[str, list[list[float]]]]:
+    """Return the columns, the one asked for, and the rows; none where the paper has no numbers."""
     tables = paper_tables()
     if table == "memory-size":
         asked = (dataset, stream, scenario) == ("cifar100", "shifting-window", "task")
         sizes = tables[_MEMORY_SIZE]
-        return _place(sizes["columns"], memory), sizes["rows"] if asked else {}
-    column = _place(tables["columns"], f"{_DATASETS.get(dataset, dataset)}/{stream}")
+        return sizes["columns"], memory, sizes["rows"] if asked else {}
+    rows = tables["table1"].get(f"{scenario}-incremental", {})
     if table == "ablation":
-        return column, tables["table2_ablation_task_incremental"] if scenario == "task" else {}
-    return column, tables["table1"].get(f"{scenario}-incremental", {})
-
-
-def _place(columns: list[Any], wanted: object) -> int | None:
-    return columns.index(wanted) if wanted in columns else None
+        rows = tables["table2_ablation_task_incremental"] if scenario == "task" else {}
+    return tables["columns"], f"{_DATASETS.get(dataset, dataset)}/{stream}", rows
 
 
 def _fraction(percentage: float) -> float:
-    """Exactly what the printed digits say, so that showing it in percent gives them back."""
+    """Return exactly what the printed digits say, so that showing it in percent gives them back."""
     return float(f"{percentage}e-2")

@@ -1,37 +1,86 @@
-"""What every recorded run offers, whether it lies in a directory or is a line of an archive."""
+"""What every recorded run offers, whether it is a directory or a line of an archive.
 
+``timing.json``, the one file that no two runs share, has a ``version`` and, up to the last
+checkpoint, the number of ``steps``, the seconds spent learning (``learning_seconds``) and scoring
+(``evaluation_seconds``). ``before`` has the same for earlier checkpoints: a run that continues from
+one of them continues with its times, so that no step counts twice, however often it was repeated.
+"""
+
+import json
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from deepccg.records.schema import Evaluation, Record, Shift
-from deepccg.records.timing import Timing, timings_from_json
+from pydantic import TypeAdapter, ValidationError
+
+from deepccg.records.files import read_json_object
+from deepccg.records.schema import Count, Evaluation, NotNegative, Record, Shift, record_class
 
 PARTS = ("environment", "audit", "timing")  # of which a run has a JSON file each
+_TIMING_VERSION = 1
+
+
+@record_class
+class Timing:
+    """Wall time of the steps that count.
+
+    Args:
+        steps: How many they are, from the first.
+        learning_seconds: Time spent in the learner.
+        evaluation_seconds: Time spent scoring it and following the representation shift.
+    """
+
+    steps: Count
+    learning_seconds: NotNegative
+    evaluation_seconds: NotNegative
+
+
+_TIMINGS: TypeAdapter[list[Timing]] = TypeAdapter(list[Timing])
+
+
+def timings_text(timings: Sequence[Timing]) -> bytes:
+    """Return the content of ``timing.json``; at least one timing, the newest first."""
+    newest, *before = map(asdict, timings)
+    content = {"version": _TIMING_VERSION, **newest, "before": before}
+    return json.dumps(content, indent=2, allow_nan=False).encode() + b"\n"
+
+
+def read_timings(path: str | os.PathLike[str]) -> list[Timing]:
+    """Return the timings in the file, the newest first; none if it is missing or damaged."""
+    return _timings(read_json_object(path))
+
+
+def _timings(content: Mapping[str, Any] | None) -> list[Timing]:
+    """Return the timings in the file's content. Nothing learned depends on them: damage is none."""
+    if content is None or content.get("version") != _TIMING_VERSION:
+        return []
+    newest = {key: value for key, value in content.items() if key not in ("version", "before")}
+    before = content.get("before")
+    try:
+        return _TIMINGS.validate_python([newest, *before] if isinstance(before, list) else None)
+    except ValidationError:
+        return []
 
 
 class RecordedRun(ABC):
-    """The results of one run. Nothing is checked until it is asked for.
+    """The results of one run. Nothing is checked until it is asked for."""
 
-    Args:
-        path: Where the run is: its directory, or its archive followed by its name there.
-    """
-
-    path: Path
+    path: Path  # its directory, or its archive followed by its name there
 
     @abstractmethod
     def config(self) -> dict[str, Any]:
-        """The run's configuration as plain values."""
+        """Return the run's configuration as plain values."""
 
     @abstractmethod
     def records(self) -> list[Record]:
-        """All records so far; none if the run has not written any."""
+        """Return all records so far; none if the run has not written any."""
 
     @abstractmethod
     def part(self, name: str) -> dict[str, Any] | None:
-        """The content of one of ``PARTS``, unchecked; ``None`` if the run has none."""
+        """Return the content of one of ``PARTS``, unchecked; ``None`` if the run has none."""
 
     @property
     @abstractmethod
@@ -39,24 +88,24 @@ class RecordedRun(ABC):
         """Orders runs by when their records were written, the newest last."""
 
     def evaluations(self) -> list[Evaluation]:
-        """The evaluations so far, in order."""
+        """Return the evaluations so far, in order."""
         return [record for record in self.records() if isinstance(record, Evaluation)]
 
     def shifts(self) -> list[Shift]:
-        """What each batch after the first task did to that task's test images, where recorded."""
+        """Return what each batch after the first task did to its test images, where recorded."""
         return [record for record in self.records() if isinstance(record, Shift)]
 
     def audit(self) -> dict[str, Any] | None:
-        """How the run kept to its protocol; ``None`` if that is not recorded."""
+        """Return how the run kept to its protocol; ``None`` if that is not recorded."""
         return self.part("audit")
 
     def environment(self) -> dict[str, Any] | None:
-        """What it ran on; ``None`` if that is not recorded."""
+        """Return what it ran on; ``None`` if that is not recorded."""
         return self.part("environment")
 
     def timing(self) -> Timing | None:
-        """How long the steps up to the last checkpoint took; ``None`` if that is not known."""
-        return next(iter(timings_from_json(self.part("timing"))), None)
+        """Return how long the steps up to the last checkpoint took; ``None`` if not known."""
+        return next(iter(_timings(self.part("timing"))), None)
 
     @property
     def finished(self) -> bool:
@@ -70,10 +119,6 @@ def precedence(path: str | os.PathLike[str], config: Mapping[str, Any]) -> tuple
     A run that also followed the representation shift comes after one that did not: its times and
     passes are not those of the experiment alone. Otherwise the first path counts, because a run
     has neither a date nor an order of commits.
-
-    Args:
-        path: The run's directory, or its place in an archive.
-        config: What was run, as recorded.
 
     >>> plain, followed = {"evaluation": {}}, {"evaluation": {"shift_images": 100}}
     >>> precedence("b", plain) < precedence("c", plain) < precedence("a", followed)

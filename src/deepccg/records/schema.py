@@ -1,37 +1,98 @@
-"""What a run writes down: one JSON object per line: ``evaluation``, ``training`` or ``shift``.
+"""What a run writes down, one JSON object per line: ``evaluation``, ``training`` or ``shift``.
 
 Counts are stored, never rates, so that every metric can be recomputed exactly after the run.
 Values are checked when a record is made, hence also when it is read back.
 """
 
 import json
+import math
+import reprlib
 from collections.abc import Sequence
-from dataclasses import field
-from typing import Annotated, Any, Literal, TypeAlias
+from dataclasses import field, fields
+from functools import wraps
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar, cast, dataclass_transform
 
-import numpy as np
-import numpy.typing as npt
-from pydantic import Field, Strict, TypeAdapter, ValidationError
-from pydantic_core import to_jsonable_python
+from pydantic import ConfigDict, Field, PlainValidator, Strict, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
+from pydantic_core import PydanticCustomError, to_jsonable_python
 
-from deepccg.records.validation import (
-    Count,
-    Label,
-    NotNegative,
-    Number,
-    Positive,
-    record_class,
-    record_error,
-    require,
-    require_at_most,
-)
+TYPES = ("evaluation", "training", "shift")
+_LARGEST = 2**63 - 1
+_Class = TypeVar("_Class", bound=type)
+
+# Strict: neither booleans, nor text, nor NumPy's integers are numbers of a record.
+Label: TypeAlias = Annotated[int, Strict(), Field(ge=-_LARGEST, le=_LARGEST)]
+Count: TypeAlias = Annotated[int, Strict(), Field(ge=0, le=_LARGEST)]
+Positive: TypeAlias = Annotated[int, Strict(), Field(ge=1, le=_LARGEST)]
+NotNegative: TypeAlias = Annotated[float, Strict(), Field(ge=0, allow_inf_nan=False)]
+
+
+class RecordError(ValueError):
+    """A record, or a run directory, that cannot be used."""
+
+
+def _number(value: object) -> object:
+    """Return a finite number as it is: an integer stays one on disk."""
+    whole = type(value) is int and -_LARGEST <= value <= _LARGEST
+    if whole or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    raise PydanticCustomError("number", "Input should be a finite number")
+
+
+Number: TypeAlias = Annotated[int | float, PlainValidator(_number)]
+
+
+def _record_error(error: ValidationError, positional: Sequence[str] = ()) -> RecordError:
+    """Return the first validation error as one line; ``positional`` names unnamed arguments."""
+    first = error.errors(include_url=False)[0]
+    kind, loc, given = first["type"], list(first["loc"]), reprlib.repr(first["input"])
+    if kind == "value_error":  # of a __post_init__ below
+        return RecordError(str(first["ctx"]["error"]))
+    if kind.startswith("union_tag"):
+        named = reprlib.repr(first["ctx"].get("tag"))
+        return RecordError(f"a record has one of the types {', '.join(TYPES)}, not {named}")
+    if loc and loc[0] in TYPES:  # which record it is
+        del loc[0]
+    elif loc and isinstance(loc[0], int) and loc[0] < len(positional):
+        loc[0] = positional[loc[0]]
+    place = reprlib.repr(".".join(map(str, loc)))[1:-1] or "a record"
+    if kind == "missing":
+        return RecordError(f"{place} is missing")
+    if kind == "unexpected_keyword_argument":
+        return RecordError(f"{place} is an unknown key")
+    return RecordError(f"{place} {first['msg'].removeprefix('Input ')}, not {given}")
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+def record_class(cls: _Class) -> _Class:
+    """Make a frozen pydantic dataclass that takes no further keys and raises ``RecordError``."""
+    made: Any = dataclass(frozen=True, config=ConfigDict(extra="forbid"))(cls)
+    construct = made.__init__
+    positional = [each.name for each in fields(made) if not each.kw_only]
+
+    @wraps(construct)
+    def construct_or_refuse(self: object, *values: object, **named: object) -> None:
+        try:
+            construct(self, *values, **named)
+        except ValidationError as error:
+            raise _record_error(error, positional) from None
+
+    made.__init__ = construct_or_refuse
+    return cast(_Class, made)
+
+
+def _check_at_most(most: int, **counts: float | None) -> None:
+    for name, value in counts.items():
+        if value is not None and value > most:
+            raise RecordError(f"{name} must be at most {most}, not {value}")
 
 
 class _AsJson:
+    """A record that is a line of its own."""
+
     def to_json(self) -> dict[str, Any]:
-        """The record as plain JSON values."""
-        values: dict[str, Any] = to_jsonable_python(self)
-        return values
+        """Return the record as plain JSON values."""
+        return cast(dict[str, Any], to_jsonable_python(self))
 
 
 @record_class
@@ -54,10 +115,10 @@ class TaskScore:
     class_correct: Count | None
 
     def __post_init__(self) -> None:
-        require(bool(self.classes), f"task {self.task} has no classes")
-        require_at_most(
-            self.images, task_correct=self.task_correct, class_correct=self.class_correct
-        )
+        if not self.classes:
+            raise RecordError(f"task {self.task} has no classes")
+        counts = {"task_correct": self.task_correct, "class_correct": self.class_correct}
+        _check_at_most(self.images, **counts)
 
 
 @record_class
@@ -67,8 +128,7 @@ class ClassScore:
     Args:
         label: The class.
         images: Its test images.
-        class_correct: Images classified correctly among all classes seen; ``None`` if the method
-            cannot predict without a task.
+        class_correct: As in ``TaskScore``.
         task_correct: Images classified correctly among a task's classes, averaged over the tasks
             met that contain the class: a number between 0 and ``images``.
     """
@@ -79,9 +139,8 @@ class ClassScore:
     task_correct: NotNegative
 
     def __post_init__(self) -> None:
-        require_at_most(
-            self.images, class_correct=self.class_correct, task_correct=self.task_correct
-        )
+        counts = {"class_correct": self.class_correct, "task_correct": self.task_correct}
+        _check_at_most(self.images, **counts)
 
 
 @record_class
@@ -110,23 +169,15 @@ class Evaluation(_AsJson):
     classes: tuple[ClassScore, ...]
 
     def __post_init__(self) -> None:
-        require(
-            self.of_images >= self.images,
-            f"of_images must be at least {self.images}, not {self.of_images}",
-        )
-        require(
-            self.task in {score.task for score in self.tasks},
-            f"the current task {self.task} has no score",
-        )
-        require(
-            self.images == sum(score.images for score in self.classes),
-            f"the classes' images do not add up to {self.images}",
-        )
+        if self.of_images < self.images:
+            raise RecordError(f"of_images must be at least {self.images}, not {self.of_images}")
+        if self.task not in {score.task for score in self.tasks}:
+            raise RecordError(f"the current task {self.task} has no score")
+        if self.images != sum(score.images for score in self.classes):
+            raise RecordError(f"the classes' images do not add up to {self.images}")
         scores: tuple[TaskScore | ClassScore, ...] = (*self.tasks, *self.classes)
-        require(
-            len({score.class_correct is None for score in scores}) == 1,
-            "class_correct must be null everywhere or nowhere",
-        )
+        if len({score.class_correct is None for score in scores}) > 1:
+            raise RecordError("class_correct must be null everywhere or nowhere")
 
 
 @record_class
@@ -143,11 +194,6 @@ class Training(_AsJson):
     step: Count
     loss: Number
     extra: dict[str, Number] = field(default_factory=dict)
-
-
-_Floats: TypeAlias = npt.NDArray[np.float64]
-ShiftScale: TypeAlias = Literal["distance", "relative"]
-ShiftMeasure: TypeAlias = Literal["accuracy_change", "misalignment"]
 
 
 @record_class
@@ -180,12 +226,8 @@ class Shift(_AsJson):
     correct_stale: Count
 
     def __post_init__(self) -> None:
-        require_at_most(
-            self.images,
-            correct_before=self.correct_before,
-            correct_after=self.correct_after,
-            correct_stale=self.correct_stale,
-        )
+        names = ("correct_before", "correct_after", "correct_stale")
+        _check_at_most(self.images, **{name: getattr(self, name) for name in names})
 
     @property
     def relative(self) -> float | None:
@@ -206,44 +248,22 @@ class Shift(_AsJson):
         return (self.correct_stale - self.correct_after) / self.images
 
 
-def shift_points(
-    shifts: Sequence[Shift], scale: ShiftScale, measure: ShiftMeasure
-) -> tuple[_Floats, _Floats]:
-    """How far each batch moved the images, and what it did to their accuracy (a fraction).
-
-    Args:
-        shifts: The records of one or several runs.
-        scale: ``distance``, or ``relative`` to the spread; where there is no spread no point.
-        measure: ``accuracy_change`` or ``misalignment``.
-    """
-    pairs = [(getattr(shift, scale), getattr(shift, measure)) for shift in shifts]
-    known = [(x, y) for x, y in pairs if x is not None]
-    points = np.array(known, dtype=np.float64).reshape(-1, 2)
-    return points[:, 0], points[:, 1]
-
-
 Record: TypeAlias = Evaluation | Training | Shift
-
-TYPES = ("evaluation", "training", "shift")
 _RECORD: TypeAdapter[Record] = TypeAdapter(Annotated[Record, Field(discriminator="type")])
 
 
 def record_from_json(data: object) -> Record:
-    """Rebuild a record of any type from the values that ``to_json`` returned."""
+    """Rebuild a record of any type from what ``to_json`` returned, or from its line as bytes."""
     try:
-        return _RECORD.validate_python(data)
+        return (
+            _RECORD.validate_json(data)
+            if isinstance(data, bytes)
+            else _RECORD.validate_python(data)
+        )
     except ValidationError as error:
-        raise record_error(error, types=TYPES) from None
-
-
-def record_from_line(line: bytes) -> Record:
-    """Rebuild a record from a line of ``records.jsonl``."""
-    try:
-        return _RECORD.validate_json(line)
-    except ValidationError as error:
-        raise record_error(error, types=TYPES) from None
+        raise _record_error(error) from None
 
 
 def record_line(record: Record) -> bytes:
-    """The record as a line of ``records.jsonl``, without the line's end."""
+    """Return the record as a line of ``records.jsonl``, without the line's end."""
     return json.dumps(record.to_json(), allow_nan=False, separators=(",", ":")).encode()

@@ -1,14 +1,19 @@
-"""Student's t intervals of a mean and of a fitted slope."""
+"""Student's t intervals of a mean and of a slope, and the points of a shift to fit one to."""
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
+from typing import Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from deepccg.records.schema import Shift
+
 LEVEL = 0.95
+ShiftScale: TypeAlias = Literal["distance", "relative"]
+ShiftMeasure: TypeAlias = Literal["accuracy_change", "misalignment"]
 
 
 @dataclass(frozen=True)
@@ -74,3 +79,19 @@ def paired_difference(values: Mapping[int, float], others: Mapping[int, float]) 
     """
     seeds = sorted(values.keys() & others.keys())
     return mean_interval([values[seed] - others[seed] for seed in seeds]) if seeds else None
+
+
+def shift_points(
+    shifts: Sequence[Shift], scale: ShiftScale, measure: ShiftMeasure
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Return how far each batch moved the images, and what it did to their accuracy (a fraction).
+
+    Args:
+        shifts: The records of one or several runs.
+        scale: ``distance``, or ``relative`` to the spread; where there is no spread no point.
+        measure: ``accuracy_change`` or ``misalignment``.
+    """
+    pairs = [(getattr(shift, scale), getattr(shift, measure)) for shift in shifts]
+    known = [pair for pair in pairs if pair[0] is not None]
+    x, y = np.array(known, dtype=np.float64).reshape(-1, 2).T
+    return x, y

@@ -1,11 +1,9 @@
 """The paper's experiments: their runs, those that are finished already, and the results."""
 
-from deepccg.reproduce.plan import EXPERIMENTS, QUICK_NOTE, Column, Plan, Variant, plan
-from deepccg.reproduce.results import CellResult, Runs, results, results_csv
-from deepccg.reproduce.reuse import FinishedRuns
+from deepccg.reproduce.plan import QUICK_NOTE, Column, Plan, Variant, plan
+from deepccg.reproduce.results import CellResult, FinishedRuns, Runs, results, results_csv
 
 __all__ = [
-    "EXPERIMENTS",
     "QUICK_NOTE",
     "CellResult",
     "Column",

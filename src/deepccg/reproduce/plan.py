@@ -1,7 +1,6 @@
 """The paper's experiments as configurations: rows are methods, columns are settings."""
 
-import difflib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
@@ -10,6 +9,7 @@ from deepccg.core import InputError
 from deepccg.experiment import PRESETS, RunConfig, learner_class, resolve
 from deepccg.records import Estimate, Mode, paper_value
 from deepccg.streams import available
+from deepccg.streams.datasets import unknown_dataset
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Variant:
 
     @classmethod
     def parse(cls, text: str) -> "Variant":
-        """``METHOD`` or ``METHOD@PRESET``, both checked."""
+        """Parse ``METHOD`` or ``METHOD@PRESET``, both checked."""
         method, at, preset = text.strip().partition("@")
         learner_class(method)
         if at and preset not in PRESETS:
@@ -63,8 +63,6 @@ EXPERIMENTS: tuple[Name, ...] = get_args(Name)
 
 QUICK_NOTE = "Quick look, NOT the paper's experiment: few examples"
 _STREAMS = ("shifting-window", "disjoint")
-_QUICK_EXAMPLES = {"digits": 50}  # per class; else
-_QUICK_FEW = 20
 _QUICK_IMAGES = 1000  # that are scored, where the test set is larger
 SHIFT_IMAGES = 500  # on CIFAR-100 and MiniImageNet all test images of the first task
 _MEMORY_PER_CLASS = (7.5, 10, 12.5)  # 750, 1000 and 1250 in total where there are 100 classes
@@ -86,33 +84,18 @@ _QUICK_METHODS: dict[Name, tuple[str, ...]] = {
     "memory-size": ("er", "deepccg"),
     "shift": ("deepccg", "er"),
 }
-_DATASET: dict[Name, str] = {
-    "table1": "cifar10",
-    "ablation": "cifar10",
-    "memory-size": "cifar100",
-    "shift": "cifar100",
-}
 
 
 @dataclass(frozen=True)
 class Plan:
-    """An experiment: every variant in every column with every seed.
-
-    Args:
-        name: Which of the paper's.
-        variants: The rows.
-        columns: The columns.
-        seeds: The same for all, so that differences can be taken seed by seed.
-        quick: Whether it is only a small look-alike.
-        shift_images: How many images of the first task are followed, for shift.
-    """
+    """An experiment: every variant in every column with every seed."""
 
     name: Name
     variants: tuple[Variant, ...]
     columns: tuple[Column, ...]
-    seeds: tuple[int, ...]
-    quick: bool
-    shift_images: int = SHIFT_IMAGES
+    seeds: tuple[int, ...]  # the same for all, so that differences can be taken seed by seed
+    quick: bool  # only a small look-alike
+    shift_images: int = SHIFT_IMAGES  # of the first task, that are followed for shift
 
     @property
     def reference(self) -> Variant:
@@ -120,13 +103,12 @@ class Plan:
         return Variant("er") if Variant("er") in self.variants else self.variants[0]
 
     def rows(self, column: Column) -> list[Variant]:
-        """The variants that can be scored in the column's scenario."""
+        """Return the variants that can be scored in the column's scenario."""
         with_tasks = column.scenario == "task"
         return [v for v in self.variants if with_tasks or v.method not in _TASK_ONLY]
 
     def config(self, variant: Variant, column: Column, seed: int) -> RunConfig:
-        """The configuration of a cell's run: complete, scored at its end."""
-        shared = _shared(variant.method, column)
+        """Return the configuration of a cell's run: complete, scored at its end."""
         settings: dict[str, Any] = {
             "dataset": column.dataset,
             "stream.kind": column.stream,
@@ -138,17 +120,18 @@ class Plan:
             "evaluation.every": "end",
             "evaluation.shift_images": self.shift_images if self.name == "shift" else None,
         }
-        return resolve({**settings, **shared, **(_quick(column.dataset) if self.quick else {})})
+        settings |= _shared(variant.method, column)
+        return resolve(settings | _quick(column.dataset) if self.quick else settings)
 
     def configs(self) -> Iterator[tuple[Variant, Column, RunConfig]]:
-        """All runs; every one of a seed before those of the next."""
+        """Yield all runs; every one of a seed before those of the next."""
         for seed in self.seeds:
             for column in self.columns:
                 for variant in self.rows(column):
                     yield variant, column, self.config(variant, column, seed)
 
     def paper(self, variant: Variant, column: Column) -> Estimate | None:
-        """The paper's number; ``None`` where it has none, and for every quick look."""
+        """Return the paper's number; ``None`` where it has none, and for every quick look."""
         if self.quick or self.name == "shift":
             return None
         where = (column.dataset, column.stream, column.scenario, variant.method)
@@ -164,7 +147,7 @@ def plan(
     quick: bool = False,
     shift_images: int | None = None,
 ) -> Plan:
-    """One of the paper's experiments.
+    """Return one of the paper's experiments.
 
     Args:
         name: One of ``EXPERIMENTS``.
@@ -175,27 +158,22 @@ def plan(
         quick: A small version that takes about a minute.
         shift_images: At most so many images are followed, for shift.
     """
-    experiment = _experiment(name)
-    if experiment != "shift" and shift_images is not None:
-        raise InputError(f"--shift-images is for shift: {experiment} follows no images")
-    datasets = datasets or ("digits" if quick else _DATASET[experiment],)
+    if name not in EXPERIMENTS:
+        raise InputError(f"unknown experiment {name!r}: choose one of {', '.join(EXPERIMENTS)}")
+    if name != "shift" and shift_images is not None:
+        raise InputError(f"--shift-images is for shift: {name} follows no images")
+    usual = "cifar100" if name in ("memory-size", "shift") else "cifar10"
+    datasets = datasets or ("digits" if quick else usual,)
     for dataset in datasets:
         _check_dataset(dataset)
     return Plan(
-        name=experiment,
-        variants=_variants(experiment, methods, quick),
-        columns=tuple(column for each in datasets for column in _columns(experiment, each)),
+        name=name,
+        variants=_variants(name, methods, quick),
+        columns=tuple(column for each in datasets for column in _columns(name, each)),
         seeds=tuple(seeds or range(2 if quick else 3)),
         quick=quick,
         shift_images=SHIFT_IMAGES if shift_images is None else shift_images,
     )
-
-
-def _experiment(name: str) -> Name:
-    for known in EXPERIMENTS:
-        if known == name:
-            return known
-    raise InputError(f"unknown experiment {name!r}: choose one of {', '.join(EXPERIMENTS)}")
 
 
 def _variants(experiment: Name, methods: Sequence[str], quick: bool) -> tuple[Variant, ...]:
@@ -208,45 +186,32 @@ def _variants(experiment: Name, methods: Sequence[str], quick: bool) -> tuple[Va
 
 def _check_dataset(dataset: str) -> None:
     """Refuse an unknown data set once, before every run does."""
-    known = [info.name for info in available()]
-    if dataset in known or dataset.startswith("hf:"):
+    if dataset in {info.name for info in available()} or dataset.startswith("hf:"):
         return
     if Path(dataset).is_dir():  # a run records its name, not where it is
         folder = Path(dataset).resolve()
         if folder.name != dataset:
-            raise InputError(
-                f"runs of a folder are found again by its name: go to {folder.parent} and give "
-                f"--dataset {folder.name}"
-            )
+            where = f"go to {folder.parent} and give --dataset {folder.name}"
+            raise InputError(f"runs of a folder are found again by its name: {where}")
         return
-    close = difflib.get_close_matches(dataset, known, n=1)
-    hint = f" (did you mean {close[0]}?)" if close else ""
-    raise InputError(
-        f"unknown data set {dataset!r}{hint}: choose {', '.join(known)}, hf:owner/name, "
-        f"or a folder of class folders"
-    )
+    raise unknown_dataset(dataset)
 
 
 def _columns(name: Name, dataset: str) -> list[Column]:
     if name == "shift":
         return [Column(dataset, "disjoint", "task")]
     if name == "memory-size":
-        classes = _classes(dataset)
+        classes = {info.name: info.classes for info in available()}.get(dataset)
+        if classes is None:
+            raise InputError(f"memory-size needs a data set from `deepccg data`, not {dataset!r}")
         totals = [round(each * classes) for each in _MEMORY_PER_CLASS]
         return [Column(dataset, "shifting-window", "task", memory) for memory in totals]
     scenarios: tuple[Mode, ...] = ("task", "class") if name == "table1" else ("task",)
     return [Column(dataset, stream, scenario) for scenario in scenarios for stream in _STREAMS]
 
 
-def _classes(dataset: str) -> int:
-    for info in available():
-        if info.name == dataset:
-            return info.classes
-    raise InputError(f"memory-size needs a data set from `deepccg data`, not {dataset!r}")
-
-
-def _shared(method: str, column: Column) -> Mapping[str, Any]:
-    """Settings by which one run serves several columns."""
+def _shared(method: str, column: Column) -> dict[str, Any]:
+    """Return settings by which one run serves several columns."""
     if method == "sgd":  # stores nothing: the same run in both scenarios
         return {"scenario": "task"}
     if method == "multi-task" and column.scenario == "class":  # all data, whatever the stream
@@ -254,6 +219,8 @@ def _shared(method: str, column: Column) -> Mapping[str, Any]:
     return {}
 
 
-def _quick(dataset: str) -> Mapping[str, Any]:
-    few = {"stream.examples_per_class": _QUICK_EXAMPLES.get(dataset, _QUICK_FEW)}
-    return few if dataset == "digits" else few | {"evaluation.images": _QUICK_IMAGES}
+def _quick(dataset: str) -> dict[str, Any]:
+    """Return the settings of a quick look."""
+    if dataset == "digits":
+        return {"stream.examples_per_class": 50}
+    return {"stream.examples_per_class": 20, "evaluation.images": _QUICK_IMAGES}

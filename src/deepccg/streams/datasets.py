@@ -140,7 +140,7 @@ def _recipe(name: str, data_dir: Path | None, size: tuple[int, int] | None) -> R
     path = Path(rest if kind == "folder" and rest else name).expanduser()
     if kind == "folder" or "/" in name or os.sep in name or is_folder(path):
         return folder_recipe(path, Facts(image_size=size))
-    raise _unknown(name)
+    raise unknown_dataset(name)
 
 
 def _named_recipe(name: str, data_dir: Path | None, size: tuple[int, int] | None) -> Recipe:
@@ -171,7 +171,8 @@ def _hub_recipe(
     return parquet_recipe(name, data_dir, folders, facts)
 
 
-def _unknown(name: str) -> InputError:
+def unknown_dataset(name: str) -> InputError:
+    """Return the error for a name that is no data set's, with those there are."""
     close = difflib.get_close_matches(name, _CATALOGUE, n=1)
     hint = f" (did you mean {close[0]}?)" if close else ""
     return InputError(

@@ -9,27 +9,25 @@ import subprocess
 import sys
 import threading
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import IO, Protocol, Self, TypeAlias, cast
+from typing import IO, NamedTuple, Protocol, Self, TypeAlias, cast
 
 from deepccg.records import RunDirectory
-from deepccg.sweep.job import NOT_STARTED, JobResult, JobSpec, OnProgress
+from deepccg.sweep.job import NOT_STARTED, JobResult, JobSpec
 from deepccg.sweep.upload import Upload
 
 LOG_TAIL_BYTES = 4096  # searched for the last line of a log
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
-@dataclass(frozen=True)
-class Started:
+class Started(NamedTuple):
     """An attempt at a job started."""
 
     name: str
 
 
-@dataclass(frozen=True)
-class Progressed:
+class Progressed(NamedTuple):
     """A run did a step."""
 
     name: str
@@ -37,8 +35,7 @@ class Progressed:
     steps: int
 
 
-@dataclass(frozen=True)
-class Finished:
+class Finished(NamedTuple):
     """An attempt at a job ended, well or not."""
 
     name: str
@@ -62,12 +59,7 @@ class Engine(AbstractContextManager["Engine"], Protocol):
 
 
 class LocalEngine:
-    """A pool of processes. One that dies fails only its own run, and is replaced.
-
-    Args:
-        workers: How many at a time.
-        upload: Copies finished runs.
-    """
+    """A pool of worker processes. One that dies fails only its own run, and is replaced."""
 
     def __init__(self, workers: int, upload: Upload | None = None) -> None:
         self._upload = upload
@@ -120,16 +112,13 @@ class LocalEngine:
             worker = self._workers[slot]
             if self._stopping.is_set():  # stop() may not have seen this worker
                 worker.stop()
-            result = worker.execute(spec, self._reporter(spec.name))
+            result = worker.execute(spec, self._events)
             if self._upload is not None:
                 result = self._upload.after(result, Path(spec.directory))
             self._events.put(Finished(spec.name, result))
         if slot in self._workers:
             self._workers[slot].stop()
             self._workers[slot].process.wait()
-
-    def _reporter(self, name: str) -> OnProgress:
-        return lambda step, steps: self._events.put(Progressed(name, step, steps))
 
 
 class Worker:
@@ -149,8 +138,8 @@ class Worker:
         self._input = cast(IO[str], self.process.stdin)
         self._output = cast(IO[str], self.process.stdout)
 
-    def execute(self, spec: JobSpec, on_progress: OnProgress) -> JobResult:
-        """Send a job, and listen until it has a result or the process has exited."""
+    def execute(self, spec: JobSpec, events: "queue.SimpleQueue[Event]") -> JobResult:
+        """Send a job, and pass its progress on until it has a result or the process has exited."""
         with contextlib.suppress(OSError, ValueError):  # it has exited, or was asked to stop
             self._input.write(json.dumps(asdict(spec)) + "\n")
             self._input.flush()
@@ -158,7 +147,7 @@ class Worker:
             message = json.loads(line)
             if "status" in message:
                 return JobResult(**message)
-            on_progress(message["step"], message["steps"])
+            events.put(Progressed(spec.name, **message))
         status = self.process.wait()
         if status == 0:  # stopped before the job started
             return NOT_STARTED

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from deepccg.core import Config, InputError
 from deepccg.experiment import parse_seeds, resolve, validated
@@ -28,12 +28,8 @@ _AXES = {
     "memory_per_class": "memory_per_class",
     "methods": "method.name",
 }
-_AXIS_OF = {
-    **{field: axis for axis, field in _AXES.items()},
-    "method": "methods",
-    "stream": "streams",
-    "seed": "seeds",
-}
+_AXIS_OF = {field: axis for axis, field in _AXES.items()}
+_AXIS_OF |= {"method": "methods", "stream": "streams", "seed": "seeds"}
 
 
 class Grid(Config):
@@ -52,49 +48,32 @@ class Grid(Config):
     memory: tuple[int, ...] = Field((), description="stored examples in total")
     memory_per_class: tuple[int, ...] = Field((), description="the same, per class")
     seeds: tuple[int, ...] = Field((0,), description="numbers, or a text such as 0-4")
-    fields: dict[str, Any] = Field(
-        default_factory=dict, description="further axes: any field, and the values it takes"
-    )
-    settings: dict[str, Any] = Field(
-        default_factory=dict, description="fields with one value in all runs"
-    )
+    fields: dict[str, Any] = Field({}, description="further axes: any field and its values")
+    settings: dict[str, Any] = Field({}, description="fields with one value in all runs")
     grid: tuple["Grid", ...] = Field(
         (), description="sub-grids whose runs are united; a sub-grid inherits what it does not set"
     )
 
-    @field_validator("methods", "datasets", "streams", "scenarios", "presets", mode="before")
+    @field_validator(*_AXES, "seeds", mode="before")
     @classmethod
-    def _names(cls, value: object) -> object:
-        return (value,) if isinstance(value, str) else value
-
-    @field_validator("memory", "memory_per_class", mode="before")
-    @classmethod
-    def _numbers(cls, value: object) -> object:
-        return (value,) if isinstance(value, int) else value
-
-    @field_validator("seeds", mode="before")
-    @classmethod
-    def _seeds(cls, value: object) -> object:
-        if isinstance(value, str):
+    def _one_value(cls, value: object, info: ValidationInfo) -> object:
+        """Accept a single value for a list of one, and a text for a list of seeds."""
+        if info.field_name == "seeds" and isinstance(value, str):
             return parse_seeds(value, "seeds")
-        return (value,) if isinstance(value, int) else value
+        single = int if info.field_name in ("memory", "memory_per_class", "seeds") else str
+        return (value,) if isinstance(value, single) else value
 
     @field_validator("fields", "settings")
     @classmethod
-    def _flatten(cls, value: dict[str, Any]) -> dict[str, Any]:
+    def _flatten(cls, value: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
         flat = flatten(value)
-        for field in flat:
+        for field, given in flat.items():
             if field in _AXIS_OF:
                 raise ValueError(f"{field} has its own axis: write {_AXIS_OF[field]} = [...]")
+            listed = isinstance(given, list | tuple) and given
+            if info.field_name == "fields" and not listed:
+                raise ValueError(f"{field} should have a list of values; got {given!r}")
         return flat
-
-    @field_validator("fields")
-    @classmethod
-    def _values(cls, value: dict[str, Any]) -> dict[str, Any]:
-        for field, values in value.items():
-            if not isinstance(values, list | tuple) or not values:
-                raise ValueError(f"{field} should have a list of values; got {values!r}")
-        return value
 
     def jobs(self) -> list[Job]:
         """Return the runs, each once: all of the first seed, then all of the second, and so on.
@@ -144,19 +123,11 @@ class Grid(Config):
 
 
 def load_grid(
-    path: str | os.PathLike[str],
-    *,
-    methods: tuple[str, ...] = (),
-    seeds: tuple[int, ...] = (),
+    path: str | os.PathLike[str], *, methods: tuple[str, ...] = (), seeds: tuple[int, ...] = ()
 ) -> Grid:
-    """Read a grid from a TOML file.
+    """Read a grid from a TOML file; ``methods`` and ``seeds`` replace those of the file.
 
     A file cannot make code be imported: ``package.module:Class`` has to be among ``methods``.
-
-    Args:
-        path: The file.
-        methods: Replace those of the file.
-        seeds: Replace those of the file.
     """
     name = Path(path).name
     try:
@@ -165,8 +136,8 @@ def load_grid(
         raise InputError(f"cannot read {path}: {error.strerror}") from None
     except ValueError as error:
         raise InputError(f"{name} is not valid TOML: {error}") from None
-    overrides = {"methods": methods, "seeds": seeds}
-    overrides = {axis: values for axis, values in overrides.items() if values}
+    given = {"methods": methods, "seeds": seeds}
+    overrides = {axis: values for axis, values in given.items() if values}
     tables = content.pop("grid", [])
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
         raise InputError(f"{name}: write each part of a grid as a [[grid]] table")

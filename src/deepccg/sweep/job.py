@@ -3,25 +3,17 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 from deepccg.core import DeepCCGError, InputError, StepInfo
 from deepccg.experiment import Interrupted, RunConfig, folder_of, request_stop, run, validated
 from deepccg.records import RecordError
 from deepccg.streams import load_dataset
 
-OnProgress: TypeAlias = Callable[[int, int], None]  # called with step and steps
-ShouldStop: TypeAlias = Callable[[], bool]
-
 
 @dataclass(frozen=True)
 class Job:
-    """A run to do.
-
-    Args:
-        config: A complete configuration, as ``deepccg.experiment.resolve`` returns it.
-        seed: Replaces the configuration's.
-    """
+    """A run to do: a complete configuration, as of ``resolve``, and the seed that replaces its."""
 
     config: RunConfig
     seed: int
@@ -39,14 +31,9 @@ class Job:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of a job after all its attempts.
+    """The result of a job after all its attempts: how often it was started or continued.
 
-    Args:
-        job: The job.
-        directory: Its run directory.
-        status: ``already`` if it was finished before.
-        error: One line, if it failed.
-        attempts: How often it was started or continued.
+    It is ``already`` if it was finished before. The error of one that failed is one line.
     """
 
     job: Job
@@ -57,34 +44,22 @@ class Outcome:
 
 
 class SweepStopped(KeyboardInterrupt):
-    """A sweep was asked to stop, and did so after its runs had saved checkpoints.
+    """A sweep was asked to stop by a signal, and did so after its runs had saved checkpoints.
 
-    Args:
-        outcomes: Of the jobs that were finished or had failed.
-        left: The number of jobs still to do.
-        signal: The signal that requested it.
+    It has the outcomes of the jobs that had finished or failed; ``left`` counts the others.
     """
 
     def __init__(self, outcomes: list[Outcome], left: int, signal: int) -> None:
         super().__init__(f"stopped with {left} runs left")
-        self.outcomes = outcomes
-        self.left = left
-        self.signal = signal
+        self.outcomes, self.left, self.signal = outcomes, left, signal
 
 
 @dataclass(frozen=True)
 class JobSpec:
-    """A job as it is sent to another process: plain JSON values, no code.
+    """A job as it is sent to another process: plain JSON values, no code; options as in ``run``.
 
-    Args:
-        name: The job's.
-        config: The configuration, seed included.
-        directory: The run directory.
-        data_dir: The directory of named data sets.
-        folder: The folder to learn from, if the data set is one: a worker may have another
-            working directory.
-        checkpoint_every: As in ``run``.
-        track: As in ``run``.
+    If the data set is a folder, ``folder`` is its absolute path, because a worker may have another
+    working directory.
     """
 
     name: str
@@ -113,12 +88,9 @@ class JobSpec:
 
 @dataclass(frozen=True)
 class JobResult:
-    """The result of one attempt.
+    """The result of one attempt: ``stopped`` if it was asked to, and saved; an error is one line.
 
-    Args:
-        status: ``stopped`` if it was asked to stop, and saved.
-        error: One line, if it failed.
-        retryable: Whether another attempt may succeed: not for bad input, which stays bad.
+    It is retryable if another attempt may succeed: not for bad input, which stays bad.
     """
 
     status: Literal["finished", "already", "failed", "stopped"]
@@ -129,14 +101,13 @@ class JobResult:
 NOT_STARTED = JobResult("stopped", "stopped before its first step", retryable=True)
 
 
-def execute(spec: JobSpec, on_progress: OnProgress, should_stop: ShouldStop) -> JobResult:
+def execute(
+    spec: JobSpec, on_progress: Callable[[int, int], None], should_stop: Callable[[], bool]
+) -> JobResult:
     """Run, continue or read back a job. Errors a user can act on are returned, others raised.
 
-    Args:
-        spec: What to run.
-        on_progress: Called after each step.
-        should_stop: Whether the run should stop and save; asked before it starts and after each
-            step, because a Ctrl-C during its setup may be lost.
+    ``on_progress`` is called after each step, with its number and that of the last;
+    ``should_stop`` before the first and after each, because a Ctrl-C during setup may be lost.
     """
     if should_stop():
         return NOT_STARTED

@@ -17,12 +17,7 @@ class SweepProgress:
     A terminal gets a bar for the sweep and one for each run in progress, with failures printed
     above them; anything else a line for each run that starts or ends. The bar of the sweep counts
     in runs, and only what is done here: steps before the checkpoint of a continued run say nothing
-    about the pace.
-
-    Args:
-        runs: How many are to be done.
-        already: How many were finished before.
-        console: Where to show it; a quiet one shows nothing.
+    about the pace. A quiet console shows nothing.
     """
 
     def __init__(self, runs: int, already: int, console: Console) -> None:

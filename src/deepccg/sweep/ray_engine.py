@@ -33,11 +33,9 @@ PASSED_ON = ("DEEPCCG_", "MLFLOW_", "WANDB_", "AWS_", "FSSPEC_")  # variables th
 
 
 class RayEngine:
-    """Executes jobs on a cluster.
+    """Executes jobs on a cluster, such as ``10.0.0.1:6379``; by default the one of this machine.
 
-    Args:
-        address: Of the cluster, for example ``10.0.0.1:6379``; by default the one of this machine.
-        upload: Copies finished runs, on the machine that did them.
+    Finished runs are uploaded by the machine that did them.
     """
 
     def __init__(self, address: str | None = None, upload: Upload | None = None) -> None:
@@ -92,8 +90,7 @@ class RayEngine:
         answers every run that reports its start or a step with the request to stop.
         """
         with contextlib.suppress(RayError):  # runs that learn get Ctrl-C anyway
-            for report in ray.get(self._actor.stop.remote(), timeout=REPLY_SECONDS):
-                self._report(*report)
+            self._note(ray.get(self._actor.stop.remote(), timeout=REPLY_SECONDS))
         for task in self._tasks:
             ray.cancel(task, force=False)
 
@@ -103,19 +100,20 @@ class RayEngine:
         if ended or time.monotonic() - self._polled > PROGRESS_SECONDS:
             self._polled = time.monotonic()
             with contextlib.suppress(RayError):  # without reports a sweep only looks idle
-                for report in ray.get(self._actor.take.remote()):
-                    self._report(*report)
+                self._note(ray.get(self._actor.take.remote()))
         for task in ended:
             spec = self._tasks.pop(task)
             self._start(spec.name)
             self._started.discard(spec.name)
             self._events.append(Finished(spec.name, _result(task, Path(spec.directory))))
 
-    def _report(self, name: str, step: int, steps: int) -> None:
-        if any(spec.name == name for spec in self._tasks.values()):  # else it has ended since
-            self._start(name)
-            if steps:
-                self._events.append(Progressed(name, step, steps))
+    def _note(self, reports: list[tuple[str, int, int]]) -> None:
+        running = {spec.name for spec in self._tasks.values()}
+        for name, step, steps in reports:
+            if name in running:  # else it has ended since
+                self._start(name)
+                if steps:
+                    self._events.append(Progressed(name, step, steps))
 
     def _start(self, name: str) -> None:
         if name not in self._started:
@@ -149,11 +147,7 @@ class ProgressActor:
 class ProgressChannel:
     """A task's connection to the sweep: progress goes out, the request to stop comes back.
 
-    A run waits for the other end only before it starts. If nobody replies it goes on.
-
-    Args:
-        name: The job's.
-        actor: The ``ProgressActor`` at the other end.
+    A run waits for the ``ProgressActor`` only before it starts. If that does not reply it goes on.
     """
 
     def __init__(self, name: str, actor: Any) -> None:

@@ -4,6 +4,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +71,7 @@ def run_jobs(
     todo = {name: job for name, job in unique.items() if name not in outcomes}
     if todo:
         options = {"checkpoint_every": checkpoint_every, "track": track}
-        specs = [JobSpec.from_job(job, out, data_dir, **options) for job in todo.values()]
+        specs = {name: JobSpec.from_job(j, out, data_dir, **options) for name, j in todo.items()}
         workers = min(workers or processors(), len(todo))
         shown = SweepProgress(len(todo), len(outcomes), Console(stderr=True, quiet=not progress))
         with shown.bars, _build_engine(engine, workers, address, uploader) as running:
@@ -94,67 +95,52 @@ def processors() -> int:
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
+@dataclass
 class SweepLoop:
-    """The event loop of a sweep: submits every job, retries failed ones, collects outcomes.
+    """The event loop of a sweep: submits every job, retries failed ones, collects outcomes."""
 
-    Args:
-        jobs: By name.
-        specs: One for each job.
-        engine: Executes them.
-        progress: Informed of every event.
-        retries: How often a job that failed is submitted again.
-        out: The directory of all runs.
-    """
+    jobs: Mapping[str, Job]
+    specs: Mapping[str, JobSpec]
+    engine: Engine
+    progress: SweepProgress
+    retries: int
+    out: Path
 
-    def __init__(
-        self,
-        jobs: Mapping[str, Job],
-        specs: Iterable[JobSpec],
-        engine: Engine,
-        progress: SweepProgress,
-        retries: int,
-        out: Path,
-    ) -> None:
-        self._jobs = jobs
-        self._specs = {spec.name: spec for spec in specs}
-        self._engine = engine
-        self._progress = progress
-        self._retries = retries
-        self._out = out
+    def __post_init__(self) -> None:
         self._attempts: Counter[str] = Counter()
         self._running: set[str] = set()
         self._outcomes: dict[str, Outcome] = {}
 
     def run(self, before: list[Outcome]) -> dict[str, Outcome]:
         """Return every job's outcome by name; ``before`` is only added to ``SweepStopped``."""
-        for spec in self._specs.values():
-            self._engine.submit(spec)
+        for spec in self.specs.values():
+            self.engine.submit(spec)
         with stop_requests() as stop:
-            while len(self._outcomes) < len(self._specs):
+            while len(self._outcomes) < len(self.specs):
                 self._handle_event(stopping=False)
                 if stop.signal is not None:
                     self._stop()
                     outcomes = [*before, *self._outcomes.values()]
-                    left = len(self._specs) - len(self._outcomes)
+                    left = len(self.specs) - len(self._outcomes)
                     raise SweepStopped(outcomes, left, stop.signal)
         return self._outcomes
 
     def _stop(self) -> None:
         """Wait until every run in progress has saved."""
-        self._progress.stopping()
-        self._engine.stop()
+        self.progress.stopping()
+        self.engine.stop()
         while self._handle_event(stopping=True) or self._running:
             pass  # a run may have started without its event having been handled yet
 
     def _handle_event(self, *, stopping: bool) -> bool:
         """Wait briefly for an event; returns whether there was one."""
-        match self._engine.next_event(POLL_SECONDS):
+        match self.engine.next_event(POLL_SECONDS):
             case Started(name):
                 self._running.add(name)
                 self._attempts[name] += 1
-                self._progress.started(name)
+                self.progress.started(name)
             case Progressed(name, step, steps):
-                self._progress.progressed(name, step, steps)
+                self.progress.progressed(name, step, steps)
             case Finished(name, result):
                 self._running.discard(name)
                 self._finish(name, result, stopping)
@@ -165,26 +151,24 @@ class SweepLoop:
     def _finish(self, name: str, result: JobResult, stopping: bool) -> None:
         """Submit a job again, or note its outcome; neither if it is left for the next sweep."""
         attempts = self._attempts[name]
-        retryable = result.retryable and attempts <= self._retries
+        retryable = result.retryable and attempts <= self.retries
         if retryable and not stopping:
-            self._engine.submit(self._specs[name])
+            self.engine.submit(self.specs[name])
         elif not retryable and not (stopping and result.status == "stopped"):
             status = "failed" if result.status == "stopped" else result.status
-            self._outcomes[name] = Outcome(
-                self._jobs[name], self._out / name, status, result.error, attempts
-            )
-        self._progress.finished(name, result, retry=retryable and not stopping)
+            where = self.out / name
+            self._outcomes[name] = Outcome(self.jobs[name], where, status, result.error, attempts)
+        self.progress.finished(name, result, retry=retryable and not stopping)
 
 
 def _finished_before(jobs: dict[str, Job], out: Path, upload: Upload | None) -> dict[str, Outcome]:
     """Return the jobs that need no run; one that could not be uploaded is left for a worker."""
     outcomes = {}
     for name, job in jobs.items():
-        directory, result = out / name, JobResult("already")
-        if is_finished(job.config, RunDirectory(directory)):
-            result = result if upload is None else upload.after(result, directory)
-            if result.status == "already":
-                outcomes[name] = Outcome(job, directory, "already")
+        directory, done = out / name, JobResult("already")
+        finished = is_finished(job.config, RunDirectory(directory))
+        if finished and (upload is None or upload.after(done, directory) == done):
+            outcomes[name] = Outcome(job, directory, "already")
     return outcomes
 
 

@@ -15,11 +15,8 @@ class Upload:
 
     A directory is a run only if it has a ``config.toml``, so that file is copied last, and under a
     temporary name first. Until then, or if this process is killed, readers find no run there; the
-    next time the files are copied again.
-
-    Args:
-        url: The parent of the copies, for example ``s3://bucket/runs``.
-        out: The directory of all runs here; copies have the same relative paths.
+    next time the files are copied again. Copies have the same paths below the URL, for example
+    ``s3://bucket/runs``, as the runs have below ``out``.
     """
 
     def __init__(self, url: str, out: Path) -> None:
@@ -28,8 +25,7 @@ class Upload:
         try:
             self._files, self._root = url_to_fs(url)
         except (ImportError, ValueError, OSError) as error:
-            reason = " ".join(str(error).split())
-            raise InputError(f"cannot upload to {url!r}: {reason}") from None
+            raise InputError(f"cannot upload to {url!r}: {' '.join(str(error).split())}") from None
 
     def after(self, result: JobResult, directory: Path) -> JobResult:
         """Copy a finished run; returns the result, or a retryable failure if copying failed."""
@@ -45,10 +41,8 @@ class Upload:
 
     def copy(self, directory: Path) -> bool:
         """Copy a run unless it is there; returns whether it was copied."""
-        run = RunDirectory(directory)
-        target = (
-            f"{self._root.rstrip('/')}/{directory.absolute().relative_to(self._out).as_posix()}"
-        )
+        run, place = RunDirectory(directory), directory.absolute().relative_to(self._out)
+        target = f"{self._root.rstrip('/')}/{place.as_posix()}"
         last = f"{target}/{run.config_path.name}"
         if self._files.exists(last):
             return False

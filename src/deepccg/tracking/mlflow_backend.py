@@ -32,7 +32,9 @@ class MlflowBackend:
             if found:
                 self._run = found[0].info.run_id
                 self._client.update_run(self._run, status="RUNNING")
-                self._known = {name: self._steps(name) for name in found[0].data.metrics}
+                for name in found[0].data.metrics:
+                    history = self._client.get_metric_history(self._run, name)
+                    self._known[name] = {metric.step for metric in history}
             else:
                 tags = {IDENTITY_TAG: info.identity}
                 created = self._client.create_run(experiment, tags=tags, run_name=info.title)
@@ -65,9 +67,6 @@ class MlflowBackend:
     def close(self, *, finished: bool) -> None:
         """Mark the run as finished, or as interrupted."""
         self._client.set_terminated(self._run, "FINISHED" if finished else "KILLED")
-
-    def _steps(self, name: str) -> set[int]:
-        return {metric.step for metric in self._client.get_metric_history(self._run, name)}
 
 
 def open_experiment() -> tuple[MlflowClient, str]:

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from deepccg.core import InputError
 from deepccg.records import (
@@ -29,29 +29,16 @@ SEND_SECONDS = 2.0  # between two deliveries; a method may write a record for ev
 
 @dataclass(frozen=True)
 class RunInfo:
-    """A run, as a tracker knows it.
+    """A run, as a tracker knows it."""
 
-    Args:
-        identity: Unique, and the same whenever the run is continued.
-        title: A readable name.
-        directory: The run directory.
-        parameters: The configuration, flat.
-    """
-
-    identity: str
+    identity: str  # unique, and the same whenever the run is continued
     title: str
     directory: Path
-    parameters: Mapping[str, Any]
+    parameters: Mapping[str, Any]  # the configuration, flat, without fields that are None
 
 
-@dataclass(frozen=True)
-class MetricPoint:
-    """Metrics at one step.
-
-    Args:
-        step: Batches learned.
-        values: The metrics, by name.
-    """
+class MetricPoint(NamedTuple):
+    """Metrics by name, after ``step`` batches."""
 
     step: int
     values: Mapping[str, float]
@@ -82,14 +69,15 @@ def track_run(
 
     Args:
         name: One of ``TRACKERS``; ``None`` for no tracker.
-        target: The run directory, opened and rolled back to its checkpoint.
+        target: The run directory, rolled back to its checkpoint.
         config: The run's configuration.
     """
     if name is None:
         yield Tracker(None)
         return
     title = "/".join(target.path.absolute().parts[-2:])
-    info = RunInfo(_identity(target), title, target.path, parameters(config))
+    parameters = {name: value for name, value in flatten(config).items() if value is not None}
+    info = RunInfo(_identity(target), title, target.path, parameters)
     tracker = Tracker(_open_backend(name, info))
     for record in target.records():
         tracker.record(record)
@@ -102,11 +90,7 @@ def track_run(
 
 
 class Tracker:
-    """Sends records to a backend in batches. A backend that fails costs a warning, not the run.
-
-    Args:
-        backend: Receives the records; ``None`` to discard them.
-    """
+    """Sends records to a backend in batches, or nowhere; one that fails costs only a warning."""
 
     def __init__(self, backend: TrackerBackend | None) -> None:
         self._backend = backend
@@ -168,42 +152,26 @@ def prepare_tracker(name: str) -> None:
 
 
 def metric_point(record: Record, evaluations: Sequence[Evaluation]) -> MetricPoint:
-    """Return the metrics of a record.
+    """Return the metrics of a record, given all evaluations so far, itself included.
 
     A training record gives ``train/loss`` and the method's diagnostics; an evaluation gives every
     metric of ``deepccg.records.summary`` over the evaluations so far (``eval/...``) and each task's
     accuracy (``task_3/...``); any other record its numbers as they are.
-
-    Args:
-        record: The record.
-        evaluations: All evaluations so far, the record included.
     """
+    values: dict[str, float | None]
     if isinstance(record, Training):
-        values = {"loss": record.loss, **record.extra}
-        return MetricPoint(record.step, {f"train/{name}": float(v) for name, v in values.items()})
-    if isinstance(record, Evaluation):
-        metrics = summary(evaluations)
-        scores = {f"eval/{name}": value for name, value in metrics.items() if value is not None}
+        values = {"train/loss": record.loss}
+        values |= {f"train/{name}": value for name, value in record.extra.items()}
+    elif isinstance(record, Evaluation):
+        values = {f"eval/{name}": value for name, value in summary(evaluations).items()}
         for score in record.tasks:
-            scores[f"task_{score.task}/task_accuracy"] = score.task_correct / score.images
+            values[f"task_{score.task}/task_accuracy"] = score.task_correct / score.images
             if score.class_correct is not None:
-                scores[f"task_{score.task}/class_accuracy"] = score.class_correct / score.images
-        return MetricPoint(record.step, scores)
-    numbers = {
-        f"{record.type}/{name}": float(value)
-        for name, value in record.to_json().items()
-        if name != "step" and isinstance(value, int | float)
-    }
-    return MetricPoint(record.step, numbers)
-
-
-def parameters(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Flatten a configuration, without fields that are ``None``.
-
-    >>> parameters({"seed": 0, "memory": None, "method": {"name": "er", "lr": 0.1}})
-    {'seed': 0, 'method.name': 'er', 'method.lr': 0.1}
-    """
-    return {name: value for name, value in flatten(config).items() if value is not None}
+                values[f"task_{score.task}/class_accuracy"] = score.class_correct / score.images
+    else:
+        numbers = {k: v for k, v in record.to_json().items() if isinstance(v, int | float)}
+        values = {f"{record.type}/{k}": v for k, v in numbers.items() if k != "step"}
+    return MetricPoint(record.step, {k: float(v) for k, v in values.items() if v is not None})
 
 
 def _open_backend(name: str, info: RunInfo) -> TrackerBackend:
@@ -227,10 +195,8 @@ def _identity(target: RunDirectory) -> str:
     path = target.tracking_path
     try:
         if not path.exists():
-            content = {"id": uuid.uuid4().hex}
-            write_atomically(path, json.dumps(content).encode() + b"\n")
-        identity = json.loads(path.read_text(encoding="utf-8"))["id"]
-        return uuid.UUID(hex=identity).hex
+            write_atomically(path, json.dumps({"id": uuid.uuid4().hex}).encode() + b"\n")
+        return uuid.UUID(hex=json.loads(path.read_text(encoding="utf-8"))["id"]).hex
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror}") from None
     except (AttributeError, KeyError, TypeError, ValueError, RecursionError):

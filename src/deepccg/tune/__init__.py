@@ -1,7 +1,7 @@
 """Choosing a method's fields on held-out training data."""
 
 from deepccg.tune.preset import point_text, preset_text, trials_json
-from deepccg.tune.space import Choice, Range, parse_axis
+from deepccg.tune.search import Choice, Range, parse_axis
 from deepccg.tune.tune import Trial, Tuned, check_fixed, check_settings, tune
 
 __all__ = [

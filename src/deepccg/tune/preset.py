@@ -14,9 +14,7 @@ from deepccg.tune.tune import RULE_KEYS, Trial, Tuned
 def preset_text(found: Sequence[Tuned], command: str) -> str:
     """Return a file for ``run --preset``: a rule for each search, below its trials as comments.
 
-    Args:
-        found: The searches; each must have a trial that did not fail.
-        command: What was typed for them.
+    Each search must have a trial that did not fail; ``command`` is what was typed for them.
     """
     parts = [
         f"# Written by: {command}\n"
@@ -26,8 +24,7 @@ def preset_text(found: Sequence[Tuned], command: str) -> str:
         best = tuned.best
         if best is None:
             raise InputError(f"every trial failed, the first with: {tuned.trials[0].errors[0]}")
-        lines = [_line(trial, best) for trial in tuned.trials]
-        table = "\n".join(f"# {line}" for line in lines)
+        table = "\n".join(f"# {_line(trial, best)}" for trial in tuned.trials)
         parts.append(f"{table}\n{tomli_w.dumps({'rule': [_rule(tuned.settings, best)]})}")
     return "\n".join(parts)
 
@@ -36,16 +33,11 @@ def trials_json(found: Sequence[Tuned], command: str) -> str:
     """Return every trial with all its scores."""
     searches = [
         {
-            "settings": dict(tuned.settings),
-            "best": None if tuned.best is None else dict(tuned.best.point),
+            "settings": tuned.settings,
+            "best": tuned.best.point if tuned.best else None,
             "trials": [
-                {
-                    "point": dict(trial.point),
-                    "mean": trial.mean,
-                    "scores": {str(seed): score for seed, score in trial.scores.items()},
-                    "errors": list(trial.errors),
-                }
-                for trial in tuned.trials
+                {"point": t.point, "mean": t.mean, "scores": t.scores, "errors": t.errors}
+                for t in tuned.trials
             ],
         }
         for tuned in found

@@ -1,6 +1,5 @@
 """Choose fields by the accuracy on held-out training data."""
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
@@ -10,8 +9,7 @@ from deepccg.core import InputError, ProtocolViolation
 from deepccg.experiment import resolve
 from deepccg.records import Estimate, RunDirectory, estimate, summary
 from deepccg.sweep import Job, Outcome
-from deepccg.tune.search import grid_search, optuna_search
-from deepccg.tune.space import Axis, Point
+from deepccg.tune.search import Axis, Point, grid_search, optuna_search
 
 RunAll: TypeAlias = Callable[[list[Job]], list[Outcome]]
 
@@ -23,17 +21,19 @@ RULE_KEYS = {
     "scenario": "scenario",
 }
 
-# A rule could not match the runs of the search, or not set what they had, if --set fixed these.
-_OPTION_FOR = {
-    "method": "--method",
-    "method.name": "--method",
-    "dataset": "--dataset",
-    "stream": "--stream",
-    "stream.kind": "--stream",
-    "scenario": "--scenario",
-    "seed": "--seeds",
-    "evaluation.validation": "--validation",
+# Why --set cannot fix a field: a rule could not match the runs of the search, or not set it.
+_NOT_FIXED = {
+    "method": "use --method",
+    "method.name": "use --method",
+    "dataset": "use --dataset",
+    "stream": "use --stream",
+    "stream.kind": "use --stream",
+    "scenario": "use --scenario",
+    "seed": "use --seeds",
+    "evaluation.validation": "use --validation",
+    "preset": "a tuned preset extends the default one; name the fields themselves",
 }
+_SCORING = "a search scores its runs at their end on the training data that --validation holds out"
 
 # A search cannot choose these: they define what it is about.
 _NOT_SEARCHED = ("dataset", "stream", "scenario", "method", "preset", "seed", "seeds", "evaluation")
@@ -42,13 +42,7 @@ _NOT_SEARCHED_BELOW = ("evaluation.", "method.name", "stream.kind", "stream.join
 
 @dataclass(frozen=True)
 class Trial:
-    """A point and its scores.
-
-    Args:
-        point: The value of each field.
-        scores: The accuracy on held-out data of each seed's run, a fraction.
-        errors: Why runs have no score, one line each.
-    """
+    """A point with the held-out accuracy of each seed's run, a fraction; or why runs have none."""
 
     point: Point
     scores: Mapping[int, float]
@@ -67,12 +61,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Tuned:
-    """The result of a search.
-
-    Args:
-        settings: What all runs had in common.
-        trials: Every point, in the order in which they were tried.
-    """
+    """The result of a search: what all runs had in common, and the trials in order."""
 
     settings: Mapping[str, Any]
     trials: tuple[Trial, ...]
@@ -151,18 +140,9 @@ def check_settings(settings: Mapping[str, Any]) -> None:
 def check_fixed(fields: Iterable[str]) -> None:
     """Reject fields that ``--set`` cannot fix for all runs of a search."""
     for field in fields:
-        if field in _OPTION_FOR:
-            raise InputError(f"{field} cannot be fixed with --set: use {_OPTION_FOR[field]}")
-        if field.partition(".")[0] == "evaluation":
-            raise InputError(
-                f"{field} cannot be fixed with --set: a search scores its runs at their end on "
-                f"the training data that --validation holds out"
-            )
-        if field == "preset":
-            raise InputError(
-                "preset cannot be fixed with --set: a tuned preset extends the default one; "
-                "name the fields themselves"
-            )
+        scoring = field.partition(".")[0] == "evaluation"
+        if why := _NOT_FIXED.get(field, _SCORING if scoring else None):
+            raise InputError(f"{field} cannot be fixed with --set: {why}")
 
 
 def _check_axes(axes: Sequence[Axis], fixed: Mapping[str, Any]) -> None:
@@ -198,9 +178,11 @@ def _trial(point: Point, outcomes: Sequence[Outcome]) -> Trial:
 
 def _check_test_unopened(target: RunDirectory) -> None:
     """Reject a run unless the auditor, not only its configuration, says the test part was shut."""
-    try:
-        opened = json.loads(target.audit_path.read_text(encoding="utf-8"))["test"]["opened"]
-    except (OSError, ValueError, KeyError, TypeError):
-        raise ProtocolViolation(f"{target.path} was not audited: remove it") from None
-    if opened is not False:
-        raise ProtocolViolation(f"{target.path} opened the test part: it cannot be used to choose")
+    match target.audit():
+        case {"test": {"opened": False}}:
+            return
+        case {"test": {"opened": _}}:
+            reason = "opened the test part: it cannot be used to choose"
+        case _:
+            reason = "was not audited: remove it"
+    raise ProtocolViolation(f"{target.path} {reason}")
