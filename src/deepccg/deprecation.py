@@ -15,6 +15,7 @@ from typing import Any
 
 # Modules that docs named before they moved.
 MOVED_MODULES = {
+    "deepccg.cli.completing": "deepccg.report.assemble",
     "deepccg.methods.base": "deepccg.learners.base",
     "deepccg.methods.head": "deepccg.learners.heads",
     "deepccg.methods.outputs": "deepccg.learners.class_table",

@@ -185,7 +185,7 @@ def test_the_installed_program_runs_from_end_to_end(place: Path) -> None:
     while True:
         try:
             part = os.read(terminal, 4096)
-        except OSError:  # how Linux tells that the other side closed it
+        except OSError:  # how Linux says that the other side closed it
             break
         if not part:
             break
@@ -196,7 +196,7 @@ def test_the_installed_program_runs_from_end_to_end(place: Path) -> None:
     assert set(json.loads(out)["results"][0]["metrics"]) == METRICS
     assert b"deepccg, seed 0" in bar
     assert b"batches, loss" in bar
-    assert only_run(place / "runs").name == "seed-0"  # the place that the help tells
+    assert only_run(place / "runs").name == "seed-0"  # the place that the help names
 
 
 @pytest.mark.slow  # a process that imports torch

@@ -7,16 +7,17 @@ import re
 import numpy as np
 import pytest
 
-from deepccg.demo import Panel, demo_page
+from deepccg.demo import DemoRun, Trajectory, demo_page
 from deepccg.demo.page import packed_positions
+from deepccg.demo.simulate import REACH
 
-BATCHES, REACH = 40, 3.0
+BATCHES = 40
 TASKS = np.repeat([0, 1], BATCHES // 2)
 LABELS = np.repeat([0, 1, 2, 3], 5)
 CORNERS = np.array([[-2.0, 2.0], [2.0, 2.0], [2.0, -2.0], [-2.0, -2.0]])
 
 
-def made_up(shift: float) -> Panel:
+def made_up(shift: float) -> Trajectory:
     """Points at their corners; Gaussians there as well, or away from them by ``shift``."""
     positions = np.tile(CORNERS[LABELS].astype(np.float32), (BATCHES, 1, 1))
     means = CORNERS + shift
@@ -24,19 +25,14 @@ def made_up(shift: float) -> Panel:
     surfaces = np.tile(surface.astype(np.float32), (BATCHES, 1, 1))
     surfaces[TASKS == 0, 2:] = np.nan
     accuracy = np.linspace(0.5, 1.0 - shift / 10, BATCHES).astype(np.float32)
-    return Panel(f"Shift {shift} <b>", "Words & <i>words</i>", positions, surfaces, accuracy)
+    name, about = f"Shift {shift} <b>", "Words & <i>words</i>"
+    return Trajectory(name, about, positions, surfaces, accuracy)
 
 
 @pytest.fixture(scope="module")
 def page_file(tmp_path_factory):
-    page = demo_page(
-        [made_up(0.0), made_up(1.0)],
-        labels=LABELS,
-        class_names=["0", "1", "2", "3"],
-        tasks=TASKS,
-        reach=REACH,
-        command="deepccg demo",
-    )
+    run = DemoRun((0, 1, 2, 3), LABELS, TASKS, {"a": made_up(0.0), "b": made_up(1.0)})
+    page = demo_page(run, "deepccg demo")
     path = tmp_path_factory.mktemp("demo") / "demo.html"
     path.write_text(page, encoding="utf-8")
     return path
@@ -140,7 +136,7 @@ def test_it_fits_and_has_both_colour_schemes(page_file, open_page, width, scheme
 def test_positions_survive_their_packing():
     generator = np.random.default_rng(0)
     given = generator.uniform(-REACH, REACH, (7, 5, 2)).astype(np.float32)
-    packed = np.frombuffer(base64.b64decode(packed_positions(given, REACH)), dtype="<u2")
+    packed = np.frombuffer(base64.b64decode(packed_positions(given)), dtype="<u2")
     back = packed.reshape(given.shape) / 65535 * 2 * REACH - REACH
     assert np.abs(back - given).max() < 2 * REACH / 65535
 

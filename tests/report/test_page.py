@@ -16,12 +16,11 @@ from PIL import Image
 from deepccg import report
 from deepccg.records import find_runs
 from deepccg.report import RowDetails, Stored, export_report, group_runs, read_run, report_page
+from deepccg.report.catalogue import mean_matrix
 from deepccg.report.figures import DARK, LIGHT, series_styles
-from deepccg.report.figures.catalogue import mean_matrix
 from deepccg.report.figures.matplotlib import draw
-from deepccg.report.figures.memory_images import memory_images
+from deepccg.report.figures.memory_images import fair_share, memory_images, side_by_side, strips
 from deepccg.report.figures.stream_bars import task_spans
-from deepccg.report.gallery import fair_share, side_by_side, strips
 from deepccg.report.tables import cost_table
 
 EVIL = "<script>alert(1)</script>\"'&"
@@ -265,6 +264,22 @@ def test_seconds_are_shown_and_not_compared_across_machines(found):
     cost = cost_table(group_runs(same)[0])
     assert cost is not None
     assert "compare" not in cost.caption
+
+
+def test_costs_that_no_run_recorded_have_no_column(found):
+    untimed = [replace(run, seconds=None) for run in found]
+    comparison = group_runs(untimed)[0]
+    cost = cost_table(comparison)
+    assert [column.text for column in cost.columns] == [
+        "Forward passes per example",
+        "Backward passes per example",
+        "Stored examples",
+        "Stored bytes",
+    ]
+    for row, line in zip(comparison.rows, cost.rows, strict=True):
+        stored = np.mean([run.audit["memory"]["examples"] for run in row.runs.values()])
+        assert (len(line.cells), line.cells[2].value) == (4, stored)
+    assert cost_table(group_runs([replace(run, audit=None) for run in untimed])[0]) is None
 
 
 def test_what_costs_nothing_is_named(found):

@@ -84,14 +84,6 @@ def test_csv_has_numbers_in_full_and_no_formulas():
     assert sgd == ["'=SGD (offline)", "", "", "1"]
 
 
-def test_columns_without_a_value_are_left_out():
-    row = TableRow("a", (Cell("-"), Cell("1", 1.0)))
-    columns = (Column("Empty"), Column("Full"))
-    table = Table("t", "c", columns, (row, row)).without_empty_columns()
-    assert table.columns == (Column("Full"),)
-    assert [cell.text for cell in table.rows[0].cells] == ["1"]
-
-
 @pytest.mark.parametrize(
     ("means", "best"),
     [

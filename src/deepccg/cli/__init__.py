@@ -12,9 +12,8 @@ import typer
 from typer.exceptions import TyperException
 
 from deepccg.cli.archive import archive
-from deepccg.cli.demo import demo
 from deepccg.cli.predict import predict
-from deepccg.cli.report import report
+from deepccg.cli.report import demo, report
 from deepccg.cli.reproduce import reproduce
 from deepccg.cli.resume import resume
 from deepccg.cli.run import run

@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
+from deepccg.cli.options import RunsArgument
+
 
 def archive(
-    runs: Annotated[
-        list[Path], typer.Argument(help="Run directories, ones with runs below, or archives.")
-    ],
+    runs: RunsArgument,
     to: Annotated[
         Path,
         typer.Option(

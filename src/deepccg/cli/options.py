@@ -1,21 +1,18 @@
 """Options that several commands share, and checks of their values."""
 
+import shlex
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import typer
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
 CHECKPOINT_HELP = "Steps, such as 100, or seconds, such as 30s; default 60s."
 TRACK_HELP = "Also send the records to mlflow, tensorboard or wandb."
-CLASS_HELP = "package.module:Class, for a run of a learner of your own."
 
 
-def panel(title: str) -> "Callable[..., Any]":
+def panel(title: str) -> Callable[..., Any]:
     """Return a maker of options that stand together under a heading of the help."""
     return partial(typer.Option, rich_help_panel=title)
 
@@ -31,11 +28,23 @@ DataDirOption: TypeAlias = Annotated[Path | None, where(help="Where the data set
 OutOption: TypeAlias = Annotated[Path, where(help="Where run directories go.")]
 TrackOption: TypeAlias = Annotated[str | None, where(help=TRACK_HELP)]
 OpenOption: TypeAlias = Annotated[bool, typer.Option("--open", help="Open the page in a browser.")]
+RunsArgument: TypeAlias = Annotated[
+    list[Path], typer.Argument(help="Run directories, ones with runs below, or archives.")
+]
 
 
 def names(text: str | None) -> list[str]:
     """Split a list of names at its commas."""
     return [name.strip() for name in text.split(",")] if text else []
+
+
+def command_line(*words: str, options: Mapping[str, object]) -> str:
+    """Return what to type: an option without a value is left out, one with a list repeated."""
+    given = list(words)
+    for name, value in options.items():
+        values = value if isinstance(value, list) else [value]
+        given += [word for each in values if each is not None for word in (f"--{name}", str(each))]
+    return shlex.join(given)
 
 
 def check_data_dir(data_dir: Path | None) -> None:

@@ -10,7 +10,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from deepccg.cli.options import CLASS_HELP
 from deepccg.cli.options import names as listed
 
 if TYPE_CHECKING:
@@ -25,7 +24,9 @@ def predict(
     ] = None,
     top: Annotated[int, typer.Option(min=1, help="How many classes to show.")] = 3,
     as_json: Annotated[bool, typer.Option("--json", help="JSON with all probabilities.")] = False,
-    method: Annotated[str | None, typer.Option(help=CLASS_HELP)] = None,
+    method: Annotated[
+        str | None, typer.Option(help="package.module:Class, for a run of a learner of your own.")
+    ] = None,
 ) -> None:
     """Print labels and probabilities for images.
 

@@ -21,17 +21,18 @@ OnStep: TypeAlias = "Callable[[int, int, StepInfo], None]"
 
 
 def run_with_progress(
+    call: "Callable[..., RunResult]",
     config: "RunConfig",
     directory: Path,
     data_dir: Path | None,
-    call: "Callable[[OnStep], RunResult]",
+    **options: Any,
 ) -> "RunResult":
-    """Call with a progress bar. Ctrl-C and SIGTERM exit with the command that continues."""
+    """Call with the options and a progress bar; Ctrl-C and SIGTERM exit with how to continue."""
     from deepccg.experiment import Interrupted
 
     try:
         with _progress_bar(f"{config.method.name}, seed {config.seed}") as on_step:
-            return call(on_step)
+            return call(data_dir=data_dir, progress=on_step, **options)
     except Interrupted as stop:
         message = f"Stopped and saved at step {stop.step:,} of {stop.steps:,}."
         exit_interrupted(message + _resume_hint(config, directory, data_dir), stop.signal)

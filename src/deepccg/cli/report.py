@@ -1,4 +1,4 @@
-"""``deepccg report``: one page of what runs gave."""
+"""Commands that write a page: ``deepccg report`` and ``deepccg demo``."""
 
 import webbrowser
 from pathlib import Path
@@ -6,13 +6,11 @@ from typing import Annotated
 
 import typer
 
-from deepccg.cli.options import OpenOption, check_out
+from deepccg.cli.options import OpenOption, RunsArgument, check_out
 
 
 def report(
-    runs: Annotated[
-        list[Path], typer.Argument(help="Run directories, ones with runs below, or archives.")
-    ],
+    runs: RunsArgument,
     out: Annotated[Path, typer.Option(help="Where the page goes.")] = Path("report.html"),
     title: Annotated[str, typer.Option(help="The page's heading.")] = "deepccg report",
     memory_images: Annotated[
@@ -42,5 +40,32 @@ def report(
     if export is not None:
         written = assembled.export(export)
         typer.echo(f"{len(written)} tables and figures: {export}")
+    if open_page:
+        webbrowser.open(out.resolve().as_uri())
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="Where the page goes.")] = Path("demo.html"),
+    seed: Annotated[
+        int, typer.Option(min=0, help="Which digits, in which order, and all else.")
+    ] = 0,
+    open_page: OpenOption = False,
+) -> None:
+    """Write a page that plays a small real run in two dimensions, batch by batch.
+
+    DeepCCG's Gaussians and decision regions follow the moving embeddings in one step; beside
+    them, on the same stream, a softmax head (ER) lags behind.
+
+    **Example:** `deepccg demo --open`
+    """
+    from deepccg.demo import demo_page, simulate
+    from deepccg.records import write_atomically
+
+    check_out(out)
+    run = simulate(seed)
+    write_atomically(out, demo_page(run, f"deepccg demo --seed {seed}").encode())
+    learners = run.trajectories.values()
+    ends = ", ".join(f"{each.name} {100 * each.accuracy[-1]:.0f} %" for each in learners)
+    typer.echo(f"Demo ({ends} at the end): {out}")
     if open_page:
         webbrowser.open(out.resolve().as_uri())

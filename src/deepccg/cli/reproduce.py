@@ -1,6 +1,5 @@
 """``deepccg reproduce``: the paper's experiments, ours beside its numbers."""
 
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +11,7 @@ from deepccg.cli.options import (
     DataDirOption,
     EngineOption,
     JobsOption,
+    command_line,
     how,
     names,
     what,
@@ -76,6 +76,7 @@ def reproduce(
     `deepccg reproduce table1 --dataset cifar10 --data-dir DATA`
     """
     from deepccg.experiment import parse_seeds
+    from deepccg.report.catalogue import write_texts
     from deepccg.report.reproduction import reproduction_figures, reproduction_tables
     from deepccg.reproduce import plan, results, results_csv
 
@@ -104,7 +105,7 @@ def reproduce(
         stem = out / (name + "-quick" * quick)
         texts = {".md": "\n".join(table.markdown() for table in tables)}
         texts[".csv"] = results_csv(found, asked.reference)
-        written = [*_write(texts, stem), *reproduction_figures(asked, runs, stem)]
+        written = [*write_texts(texts, stem), *reproduction_figures(asked, runs, stem)]
         typer.echo(f"Written: {', '.join(map(str, written))}", err=True)
     if missing:
         options: dict[str, object] = {
@@ -114,16 +115,17 @@ def reproduce(
             "shift-images": shift_images,
             "data-dir": data_dir,
             "out": None if out == Path("runs") else out,
-            "reuse": reuse or [],
+            "reuse": reuse,
         }
-        again = _command(experiment, options, quick)
+        again = command_line("deepccg", "reproduce", experiment, options=options)
+        again += " --quick" * quick
         typer.echo(f"{len(missing)} runs are missing. This does them: {again}", err=True)
     if failed:
         raise typer.Exit(1)
 
 
 def _finished_and_missing(asked: "Plan", out: Path, reuse: list[Path]) -> "tuple[Runs, list[Job]]":
-    """The finished runs of the plan, and those still to do."""
+    """Return the finished runs of the plan, and those still to do."""
     from deepccg.reproduce import FinishedRuns
     from deepccg.sweep import Job
 
@@ -137,22 +139,3 @@ def _finished_and_missing(asked: "Plan", out: Path, reuse: list[Path]) -> "tuple
         else:
             runs[variant, column, config.seed] = run
     return runs, list(missing.values())
-
-
-def _write(texts: dict[str, str], stem: Path) -> list[Path]:
-    """A file for each suffix; returns them."""
-    from deepccg.records import write_atomically
-
-    paths = [stem.with_name(stem.name + suffix) for suffix in texts]
-    for path, text in zip(paths, texts.values(), strict=True):
-        write_atomically(path, text.encode())
-    return paths
-
-
-def _command(experiment: str, options: dict[str, object], quick: bool) -> str:
-    """What to type for the runs that are missing."""
-    words = ["deepccg", "reproduce", experiment]
-    for name, value in options.items():
-        each = value if isinstance(value, list) else [value]
-        words += [word for one in each if one is not None for word in (f"--{name}", str(one))]
-    return shlex.join([*words, *["--quick"] * quick])

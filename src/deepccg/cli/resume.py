@@ -2,20 +2,21 @@
 
 import json
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console
 
 from deepccg.cli.options import CHECKPOINT_HELP, TRACK_HELP, check_data_dir, names
 from deepccg.cli.progress import run_with_progress
-from deepccg.cli.results import print_recorded, print_results
+from deepccg.cli.run import print_results
 
 if TYPE_CHECKING:
-    from deepccg.core import Learner
-    from deepccg.experiment import ClassNeeded, RunConfig, RunResult
+    from deepccg.experiment import RunConfig, RunResult
     from deepccg.records import RunDirectory
 
 
@@ -46,6 +47,7 @@ def resume(
     """
     from deepccg.core import InputError, InUse
     from deepccg.experiment import ClassNeeded, is_finished, learner_class, read_run_config
+    from deepccg.experiment import resume as resume_run
     from deepccg.records import find_run_directories
 
     found = find_run_directories(directory)
@@ -56,11 +58,13 @@ def resume(
     results: list[RunResult] = []
     read_back: list[tuple[RunConfig, RunDirectory]] = []
     waiting: list[ClassNeeded] = []
+    options = {"checkpoint_every": checkpoint_every, "track": track}
     for run in found:
+        config = read_run_config(run)
+        call = partial(resume_run, run.path, learner=classes.get(config.method.name))
         try:
-            results.append(_resume_one(run, data_dir, classes, checkpoint_every, track))
+            results.append(run_with_progress(call, config, run.path, data_dir, **options))
         except ClassNeeded as error:
-            config = read_run_config(run)
             if is_finished(config, run):
                 read_back.append((config, run))
             else:
@@ -73,67 +77,31 @@ def resume(
         print_results(table, as_json)
     _print_read_back(read_back, as_json)
     if waiting:
-        _ask_for_classes(waiting)
-
-
-def _resume_one(
-    target: "RunDirectory",
-    data_dir: Path | None,
-    classes: "Mapping[str, type[Learner]]",
-    checkpoint_every: str | None,
-    track: str | None,
-) -> "RunResult":
-    from deepccg.experiment import read_run_config
-    from deepccg.experiment import resume as resume_one
-
-    config = read_run_config(target)
-    learner = classes.get(config.method.name)
-    return run_with_progress(
-        config,
-        target.path,
-        data_dir,
-        lambda progress: resume_one(
-            target.path,
-            learner=learner,
-            data_dir=data_dir,
-            progress=progress,
-            checkpoint_every=checkpoint_every,
-            track=track,
-        ),
-    )
+        runs = ", ".join(str(each.directory) for each in waiting)
+        code = ",".join(dict.fromkeys(each.method for each in waiting))
+        raise InputError(
+            f"not continued: {runs}, run with {code}: if you trust that code, add --method {code}"
+        )
 
 
 def _tables(results: "Iterable[RunResult]") -> "Iterable[list[list[RunResult]]]":
-    """Runs of the same title and scoring share a table, those that differ in their seed a row."""
-    from deepccg.report.run_results import table_title
+    """Group runs: those of a title and scoring share a table, those of all but a seed a row."""
+    from deepccg.report.run_results import table_key
 
-    def table(result: "RunResult") -> tuple[str, str]:
-        return table_title(result.config), result.config.evaluation.model_dump_json()
+    def key(result: "RunResult") -> tuple[tuple[str, str], str, int]:
+        return table_key(result.config), result.config.name(), result.config.seed
 
-    def row(result: "RunResult") -> str:
-        return result.config.name()
-
-    for _, together in groupby(sorted(results, key=table), key=table):
-        ordered = sorted(together, key=lambda result: (row(result), result.config.seed))
-        yield [list(seeds) for _, seeds in groupby(ordered, key=row)]
-
-
-def _ask_for_classes(waiting: "list[ClassNeeded]") -> NoReturn:
-    from deepccg.core import InputError
-
-    runs = ", ".join(str(each.directory) for each in waiting)
-    wanted = ",".join(dict.fromkeys(each.method for each in waiting))
-    raise InputError(
-        f"not continued: {runs}, run with {wanted}: if you trust that code, add --method {wanted}"
-    )
+    for _, together in groupby(sorted(results, key=key), key=lambda result: key(result)[0]):
+        yield [list(seeds) for _, seeds in groupby(together, key=lambda result: key(result)[1])]
 
 
 def _print_read_back(runs: "list[tuple[RunConfig, RunDirectory]]", as_json: bool) -> None:
-    """Finished runs from their records alone: what their learners hold cannot be told."""
-    from deepccg.report.run_results import recorded_json
+    """Print finished runs from their records alone: what their learners hold is not known."""
+    from deepccg.report.run_results import recorded_json, recorded_tables
 
     if not as_json:
-        print_recorded(runs)
+        for table in recorded_tables(runs):
+            Console().print(table.terminal())
         return
     for _, seeds in groupby(runs, key=lambda run: (run[1].path.parent, run[0].name())):
         typer.echo(json.dumps(recorded_json(list(seeds)), indent=2, allow_nan=False))

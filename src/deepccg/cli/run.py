@@ -1,7 +1,12 @@
 """``deepccg run``: learn a stream with one or several methods and seeds, and compare them."""
 
+import json
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
 
 from deepccg.cli.options import (
     CHECKPOINT_HELP,
@@ -14,7 +19,6 @@ from deepccg.cli.options import (
     where,
 )
 from deepccg.cli.progress import run_with_progress
-from deepccg.cli.results import print_results
 
 if TYPE_CHECKING:
     from deepccg.experiment import RunConfig, RunResult
@@ -90,6 +94,7 @@ def run(
     **Example:** `deepccg run --dataset cifar10 --data-dir DATA --method deepccg,er --seeds 0-2`
     """
     from deepccg.experiment import overlay, parse_seeds, resolve
+    from deepccg.experiment import run as run_experiment
 
     flags: dict[str, Any] = {
         "dataset": dataset,
@@ -113,36 +118,26 @@ def run(
     named = [{**given, "method.name": name} for name in names(method)] or [given]
     configs = [[resolve({**each, "seed": seed}) for seed in numbers] for each in named]
     check_data_dir(data_dir)
-    rows = [
-        [_run_one(config, out, data_dir, checkpoint_every, track) for config in each]
-        for each in configs
-    ]
-    print_results(rows, as_json)
+
+    def run_one(config: "RunConfig") -> "RunResult":
+        directory = out / config.name() / f"seed-{config.seed}"
+        call = partial(run_experiment, config, directory)
+        options = {"checkpoint_every": checkpoint_every, "track": track}
+        return run_with_progress(call, config, directory, data_dir, **options)
+
+    print_results([[run_one(config) for config in seeds] for seeds in configs], as_json)
 
 
-def _run_one(
-    config: "RunConfig",
-    out: Path,
-    data_dir: Path | None,
-    checkpoint_every: str | None,
-    track: str | None,
-) -> "RunResult":
-    from deepccg.experiment import run as run_one
+def print_results(results: "list[list[RunResult]]", as_json: bool) -> None:
+    """Print one table, or one JSON object; each list holds runs that differ in their seed."""
+    from deepccg.report.run_results import run_json, run_notes, run_table
 
-    directory = out / config.name() / f"seed-{config.seed}"
-    return run_with_progress(
-        config,
-        directory,
-        data_dir,
-        lambda progress: run_one(
-            config,
-            directory,
-            data_dir=data_dir,
-            progress=progress,
-            checkpoint_every=checkpoint_every,
-            track=track,
-        ),
-    )
+    if as_json:
+        typer.echo(json.dumps(run_json(results), indent=2, allow_nan=False))
+        return
+    console = Console()
+    console.print(run_table(results).terminal())
+    console.print("\n".join(run_notes(results)), highlight=False, soft_wrap=True)
 
 
 def _read_config(path: Path | None) -> dict[str, Any]:

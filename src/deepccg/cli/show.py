@@ -115,13 +115,12 @@ def stream(
     from deepccg.streams import build_stream, default_classes_per_task, load_dataset
 
     loaded = load_dataset(dataset, data_dir=data_dir)
-    per_task = classes_per_task
-    if per_task is None:
-        per_task = default_classes_per_task(loaded.n_classes)
+    if classes_per_task is None:
+        classes_per_task = default_classes_per_task(loaded.n_classes)
     built = build_stream(
         stream,
         loaded.train,
-        classes_per_task=per_task,
+        classes_per_task=classes_per_task,
         examples_per_class=examples_per_class,
         batch_size=batch_size,
         seed=seed,
@@ -142,9 +141,8 @@ def stream(
         save(stream_from_counts(presence, names, starts), png, title=title)
     except OSError as error:
         raise InputError(f"cannot write {png}: {error.strerror}") from None
-    console = Console()
-    console.print(stream_table(tasks, title=title).terminal())
-    console.print(f"Drawn in {png}", highlight=False)
+    Console().print(stream_table(tasks, title=title).terminal())
+    Console().print(f"Drawn in {png}", highlight=False)
 
 
 def version() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console
 
 from deepccg.cli.options import (
     CHECKPOINT_HELP,
@@ -110,8 +111,8 @@ def _list_jobs(jobs: "list[Job]", out: Path, as_json: bool) -> None:
 
 def _print_outcomes(outcomes: "list[Outcome]", as_json: bool) -> None:
     """Print results, counts and failures; exit status 1 if a run failed."""
-    from deepccg.cli.results import print_recorded
     from deepccg.records import RunDirectory
+    from deepccg.report.run_results import recorded_tables
 
     failed = [outcome for outcome in outcomes if outcome.status == "failed"]
     if as_json:
@@ -128,7 +129,9 @@ def _print_outcomes(outcomes: "list[Outcome]", as_json: bool) -> None:
         typer.echo(json.dumps(entries, indent=2))
     else:
         done = [outcome for outcome in outcomes if outcome.status != "failed"]
-        print_recorded([(outcome.job.config, RunDirectory(outcome.directory)) for outcome in done])
+        runs = [(outcome.job.config, RunDirectory(outcome.directory)) for outcome in done]
+        for table in recorded_tables(runs):
+            Console().print(table.terminal())
     counts = Counter(outcome.status for outcome in outcomes)
     typer.echo(
         f"runs: {len(outcomes)}, of which {counts['finished']} finished, {counts['already']} had "

@@ -1,6 +1,5 @@
 """``deepccg tune``: choose a method's fields on held-out training data."""
 
-import shlex
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -18,6 +17,7 @@ from deepccg.cli.options import (
     EngineOption,
     JobsOption,
     OutOption,
+    command_line,
     how,
     names,
     what,
@@ -106,20 +106,20 @@ def tune(
         )
         Console().print(_table(tuned, validation))
         found.append(tuned)
-    options: dict[str, list[Any]] = {
-        "--method": [method],
-        "--space": space,
-        "--set": settings or [],
-        "--dataset": [dataset],
-        "--stream": [stream],
-        "--scenario": [scenario],
-        "--search": [search],
-        "--trials": [trials] if trials else [],
-        "--together": [together] if together > 1 else [],
-        "--seeds": [seeds],
-        "--validation": [validation],
+    options = {
+        "method": method,
+        "space": space,
+        "set": settings,
+        "dataset": dataset,
+        "stream": stream,
+        "scenario": scenario,
+        "search": search,
+        "trials": trials or None,
+        "together": together if together > 1 else None,
+        "seeds": seeds,
+        "validation": validation,
     }
-    command = _command(options)
+    command = command_line("deepccg", "tune", options=options)  # wherever data and runs are
     target = write or Path(f"tuned-{method}.toml")
     trials_file = target.with_suffix(".json")
     preset = preset_text(found, command)
@@ -128,12 +128,6 @@ def tune(
     typer.echo(
         f"Written: {target}, for `deepccg run --preset {target}`, and {trials_file}", err=True
     )
-
-
-def _command(options: dict[str, list[Any]]) -> str:
-    """Return the command that gives the same result, wherever data and runs are."""
-    words = [str(word) for name, values in options.items() for v in values for word in (name, v)]
-    return shlex.join(["deepccg", "tune", *words])
 
 
 def _table(tuned: "Tuned", validation: float) -> Table:

@@ -19,6 +19,7 @@ from deepccg.core import Learner, derive_seed, validated
 from deepccg.experiment.guards import torch_threads
 from deepccg.methods import METHODS
 from deepccg.networks import MLP
+from deepccg.report import method_name
 from deepccg.streams import Cursor, Split, Stream, build_stream, load_dataset
 
 Floats = npt.NDArray[np.float32]
@@ -26,6 +27,12 @@ Floats = npt.NDArray[np.float32]
 REACH = 3.0  # embeddings lie between -REACH and REACH
 CLASSES, CLASSES_PER_TASK, MEMORY_PER_CLASS, BATCH = 6, 2, 10, 10
 _LAYERS = (100, 50)
+_ABOUT = {
+    "deepccg": "The classifier is derived from the memory after every step: means and regions are "
+    "where the points are now.",
+    "er": "The classifier is a softmax head with weights of its own, which follow the points by "
+    "gradient steps.",
+}
 # Of 0.03, 0.05, 0.1 and 0.2 each method has the step size that suits it best in this plane.
 _SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "deepccg": {"lr": 0.03, "embedding_scale": 2.0, "train_mask": "seen", "replay_mask": "seen"},
@@ -35,34 +42,23 @@ _SETTINGS: Mapping[str, Mapping[str, Any]] = {
 
 @dataclass(frozen=True)
 class Trajectory:
-    """Embeddings, classifier and accuracy of one learner after each batch.
+    """Embeddings, classifier and accuracy of one learner after each batch."""
 
-    Args:
-        positions: Embeddings of the test images that are shown, ``[T, N, 2]``.
-        surfaces: ``k, l_x, l_y, a`` of each class, ``[T, C, 4]``; NaN before its first example.
-        accuracy: On all test images of the classes seen so far, ``[T]``.
-    """
-
-    positions: Floats
-    surfaces: Floats
-    accuracy: Floats
+    name: str  # what readers call the learner
+    about: str  # one sentence on its classifier
+    positions: Floats  # embeddings of the test images that are shown, ``[T, N, 2]``
+    surfaces: Floats  # ``k, l_x, l_y, a`` of each class, ``[T, C, 4]``; NaN before its first batch
+    accuracy: Floats  # on all test images of the classes seen so far, ``[T]``, as fractions
 
 
 @dataclass(frozen=True)
 class DemoRun:
-    """Two learners on one stream.
+    """Two learners on one stream."""
 
-    Args:
-        classes: Labels in order of arrival, ``[C]``.
-        labels: Of the images shown, as places in ``classes``, ``[N]``.
-        tasks: The task of each batch, ``[T]``.
-        trajectories: One for each method.
-    """
-
-    classes: tuple[int, ...]
-    labels: npt.NDArray[np.int64]
-    tasks: npt.NDArray[np.int64]
-    trajectories: Mapping[str, Trajectory]
+    classes: tuple[int, ...]  # labels in order of arrival, ``[C]``
+    labels: npt.NDArray[np.int64]  # of the images shown, as places in ``classes``, ``[N]``
+    tasks: npt.NDArray[np.int64]  # the task of each batch, ``[T]``
+    trajectories: Mapping[str, Trajectory]  # by the method's name on the command line
 
 
 class Planar(nn.Module):
@@ -129,9 +125,8 @@ def _follow(
             positions.append(learner.representation(x[shown]).numpy())
         surfaces.append(_surface(learner, stream))
         accuracy.append(float(correct.double().mean()))
-    return Trajectory(
-        *(np.array(each, dtype=np.float32) for each in (positions, surfaces, accuracy))
-    )
+    arrays = (np.array(each, dtype=np.float32) for each in (positions, surfaces, accuracy))
+    return Trajectory(method_name(name), _ABOUT[name], *arrays)
 
 
 def _learner(name: str, stream: Stream, features: int, seed: int) -> Learner:

@@ -7,16 +7,12 @@ after runs) and ``reproduction`` (the paper's experiments).
 
 import warnings
 
+from deepccg.report.catalogue import RowDetails, export_report
 from deepccg.report.comparisons import Row, group_runs
-from deepccg.report.details import RowDetails
-from deepccg.report.export import export_report
-from deepccg.report.figures import series_styles
-from deepccg.report.formatting import difference_text, percent
-from deepccg.report.gallery import Stored
-from deepccg.report.names import method_name, seeds_text
+from deepccg.report.figures import Stored, series_styles
+from deepccg.report.formatting import difference_text, method_name, percent, seeds_text
 from deepccg.report.page import report_page
 from deepccg.report.runs import Run, read_run
-from deepccg.report.table import Table
 from deepccg.report.tables import StreamTask, shift_table, stream_table
 
 __all__ = [
@@ -25,7 +21,6 @@ __all__ = [
     "Run",
     "Stored",
     "StreamTask",
-    "Table",
     "difference_text",
     "export_report",
     "group_runs",

@@ -1,5 +1,6 @@
 """From run directories to the report: rows completed, compared, and described."""
 
+import contextlib
 import os
 import shlex
 import warnings
@@ -11,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from deepccg.core import DeepCCGError, InputError
+from deepccg.core import DeepCCGError, InputError, validated
 from deepccg.experiment import (
     PRESETS,
     RunConfig,
@@ -21,39 +22,27 @@ from deepccg.experiment import (
     resolve_recorded,
     run_command,
     stored_examples,
-    validated,
 )
 from deepccg.methods import METHODS
 from deepccg.records import RecordedRun, RecordError, RunDirectory, find_runs, flatten
+from deepccg.report.catalogue import RowDetails, export_report
 from deepccg.report.comparisons import Comparison, Row, group_runs
-from deepccg.report.details import RowDetails
-from deepccg.report.export import export_report
-from deepccg.report.gallery import Stored
-from deepccg.report.names import seeds_text
+from deepccg.report.figures import Stored
+from deepccg.report.formatting import seeds_text
 from deepccg.report.page import report_page
 from deepccg.report.runs import Run, read_run
 
 # What is learned, how, and how it is read; data, memory and scoring are in a table's heading.
 _COMPARED = ("method.", "network.", "stream.batch_size", "stream.joint", "stream.epochs")
-_NO_AUDIT = (
-    "protocol: no audit.json in the run directory: it was not kept, or an earlier version began it"
-)
-_NO_CHECKPOINT = "no checkpoint in the run directory: what the memory held is not known"
 
 
 @dataclass(frozen=True)
 class Report:
-    """Everything that a page shows.
+    """Everything that a page shows."""
 
-    Args:
-        comparisons: The rows, grouped by what may be compared.
-        details: Of each row, by its key.
-        left_out: Directories that are not shown, each with the reason.
-    """
-
-    comparisons: Sequence[Comparison]
-    details: Mapping[str, RowDetails]
-    left_out: Sequence[str]
+    comparisons: Sequence[Comparison]  # the rows, grouped by what may be compared
+    details: Mapping[str, RowDetails]  # of each row, by its key
+    left_out: Sequence[str]  # directories that are not shown, each with the reason
 
     @property
     def n_runs(self) -> int:
@@ -63,11 +52,7 @@ class Report:
     def page(self, title: str = "deepccg report", images_per_class: int = 10) -> str:
         """Return the HTML page; see ``report_page``."""
         return report_page(
-            self.comparisons,
-            self.details,
-            title=title,
-            left_out=self.left_out,
-            images_per_class=images_per_class,
+            self.comparisons, self.details, title, self.left_out, images_per_class=images_per_class
         )
 
     def export(self, directory: str | os.PathLike[str]) -> list[Path]:
@@ -76,11 +61,7 @@ class Report:
 
 
 def assemble_report(paths: Iterable[str | os.PathLike[str]], *, with_memory: bool = True) -> Report:
-    """Read the finished runs below ``paths``.
-
-    Args:
-        paths: Run directories, or directories with runs below.
-        with_memory: Whether to load the stored examples of each row's first seed.
+    """Read run directories, or the finished runs below; with each row's first memory if asked for.
 
     Raises:
         InputError: If there is no finished run.
@@ -91,11 +72,8 @@ def assemble_report(paths: Iterable[str | os.PathLike[str]], *, with_memory: boo
         reason = f" ({left_out[0]})" if left_out else ""
         raise InputError(f"there is no finished run in {', '.join(map(str, paths))}{reason}")
     comparisons = group_runs(map(with_current_defaults, runs))
-    details = {
-        row.key: row_details(row, with_memory=with_memory)
-        for comparison in comparisons
-        for row in comparison.rows
-    }
+    rows = [row for comparison in comparisons for row in comparison.rows]
+    details = {row.key: _row_details(row, with_memory=with_memory) for row in rows}
     return Report(comparisons, details, left_out)
 
 
@@ -116,7 +94,10 @@ def with_current_defaults(run: Run) -> Run:
     return replace(run, config=fields, changes=changes, as_preset=as_preset)
 
 
-def row_details(row: Row, *, with_memory: bool = True) -> RowDetails:
+completed = with_current_defaults  # its name in ``deepccg.cli.completing``, deprecated
+
+
+def _row_details(row: Row, *, with_memory: bool) -> RowDetails:
     """Return the command, the audits and, if asked for, the stored examples of a row."""
     protocols = {seed: _protocol(run) for seed, run in row.runs.items()}
     stored = _stored(row.first.path) if with_memory else "not asked for"
@@ -128,32 +109,27 @@ def _read_runs(directories: Iterable[RecordedRun]) -> tuple[list[Run], list[str]
     found, left_out = [], []
     for directory in directories:
         try:
-            run = read_run(directory)
+            if run := read_run(directory):
+                found.append(run)
+            else:
+                left_out.append(f"{directory.path}: not finished")
         except RecordError as error:
             warnings.warn(f"left out: {error}", stacklevel=3)
             left_out.append(str(error))
-            continue
-        if run is None:
-            left_out.append(f"{directory.path}: not finished")
-        else:
-            found.append(run)
     return found, left_out
 
 
 def _changes(config: RunConfig, preset: str) -> dict[str, Any]:
     """Return the fields in which a run differs from what ``preset`` sets for it."""
-    there = _preset_fields(
-        preset, config.method.name, config.dataset, config.stream.kind, config.scenario
-    )
+    question = {"method": config.method.name, "dataset": config.dataset}
+    question |= {"stream": config.stream.kind, "scenario": config.scenario}
+    there = _preset_fields(preset=preset, **question)
     return {key: value for key, value in _compared(config).items() if value != there.get(key)}
 
 
 @cache
-def _preset_fields(
-    preset: str, method: str, dataset: str, stream: str, scenario: str
-) -> dict[str, Any]:
-    settings = {"preset": preset, "method": method, "dataset": dataset, "scenario": scenario}
-    return _compared(resolve({**settings, "stream": stream}))
+def _preset_fields(**settings: str) -> dict[str, Any]:
+    return _compared(resolve(settings))
 
 
 def _compared(config: RunConfig) -> dict[str, Any]:
@@ -163,7 +139,10 @@ def _compared(config: RunConfig) -> dict[str, Any]:
 
 def _protocol(run: Run) -> str:
     if run.audit is None:
-        return _NO_AUDIT
+        return (
+            "protocol: no audit.json in the run directory: it was not kept, or an earlier version "
+            "began it"
+        )
     try:
         return protocol_line(dict(run.audit))
     except (KeyError, TypeError, ValueError, AttributeError):
@@ -175,12 +154,9 @@ def _command(row: Row) -> str:
     seeds = seeds_text(row.runs)
     dataset = str(row.config.get("dataset"))
     data_dir = None if dataset == "digits" or folder_of(dataset) else "DATA"
-    try:
-        command = run_command(validated(RunConfig, row.config), seeds, data_dir)
-    except InputError:
-        command = None
-    if command is not None:
-        return command
+    with contextlib.suppress(InputError):
+        if command := run_command(validated(RunConfig, row.config), seeds, data_dir):
+            return command
     words = ["deepccg", "run", "--config", str(row.first.path / "config.toml"), "--seeds", seeds]
     return shlex.join([*words, *(["--data-dir", data_dir] if data_dir else [])])
 
@@ -189,7 +165,7 @@ def _stored(directory: Path) -> Stored | str:
     """Return the stored examples of a run, or why they are not shown."""
     target = RunDirectory(directory)
     if not target.checkpoint_path.exists() and not target.previous_path.exists():
-        return _NO_CHECKPOINT
+        return "no checkpoint in the run directory: what the memory held is not known"
     try:
         held = stored_examples(directory)
     except (DeepCCGError, RecordError) as error:

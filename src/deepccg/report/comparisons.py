@@ -20,7 +20,7 @@ from deepccg.records import (
     precedence,
     summary,
 )
-from deepccg.report.names import (
+from deepccg.report.formatting import (
     DATASETS,
     comparison_title,
     differing_fields,
@@ -31,7 +31,7 @@ from deepccg.report.names import (
 from deepccg.report.runs import Run
 
 # The paper: 500 examples of each class, 10 or 30 of them stored.
-PAPER_EXAMPLES = 500
+_PAPER_EXAMPLES = 500
 _PAPER_PER_CLASS = {"task": 10, "class": 30}
 _PAPER_CLASSES = {"cifar10": 10, "cifar100": 100, "mini-imagenet": 100}
 # Fields that do not decide a result, and the seed: runs that differ in these alone share a row.
@@ -40,19 +40,12 @@ _NOT_DECISIVE = {"seed", "threads", "device", "kernels", "evaluation.shift_image
 
 @dataclass(frozen=True)
 class Row:
-    """Runs that differ in their seed alone.
+    """Runs that differ in their seed alone."""
 
-    Args:
-        key: Unique to this row; letters, digits and hyphens.
-        method: The method's name on the command line.
-        label: What readers call it; unique within a comparison.
-        runs: By seed, in order.
-    """
-
-    key: str
-    method: str
-    label: str
-    runs: Mapping[int, Run]
+    key: str  # unique to this row; letters, digits and hyphens
+    method: str  # its name on the command line
+    label: str  # what readers call it; unique within a comparison
+    runs: Mapping[int, Run]  # by seed, in order
 
     @property
     def first(self) -> Run:
@@ -107,23 +100,14 @@ class Row:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Runs that may be compared: the same data, stream, scenario, memory and scoring.
+    """Runs that may be compared: the same data, stream, scenario, memory and scoring."""
 
-    Args:
-        dataset: The data set's name on the command line.
-        stream: ``disjoint`` or ``shifting-window``.
-        scenario: ``task`` or ``class``: whose presets were used.
-        memory: ``10 per class``, ``1000 in total`` or ``none``.
-        details: Whatever else was not left at its default, as ``name = value``.
-        rows: One for each method, or variant of one.
-    """
-
-    dataset: str
-    stream: str
-    scenario: Mode
-    memory: str
-    details: tuple[str, ...]
-    rows: tuple[Row, ...] = field(repr=False)
+    dataset: str  # its name on the command line
+    stream: str  # ``disjoint`` or ``shifting-window``
+    scenario: Mode  # whose presets were used
+    memory: str  # ``10 per class``, ``1000 in total`` or ``none``
+    details: tuple[str, ...]  # what else was not left at its default, in words
+    rows: tuple[Row, ...] = field(repr=False)  # one for each method, or variant of one
 
     @property
     def other(self) -> Mode:
@@ -153,20 +137,13 @@ class Comparison:
 
     def paper(self, row: Row) -> Estimate | None:
         """Return the paper's number for the same question and method; ``None`` if it has none."""
-        stream, evaluation = row.config["stream"], row.config["evaluation"]
-        as_in_paper = (
-            stream.get("examples_per_class", PAPER_EXAMPLES) == PAPER_EXAMPLES
-            and stream.get("classes_per_task") is None
-            and not evaluation.keys() & {"validation", "images"}
-        )
-        if not as_in_paper or not row.first.as_preset:
+        if _unusual_fields(row.config) or not row.first.as_preset:
             return None
         where = (self.dataset, self.stream, self.scenario, row.method)
-        if row.config.get("memory_per_class") == _PAPER_PER_CLASS[self.scenario]:
-            return paper_cell(*where)
-        total = row.config.get("memory")
-        usual = _PAPER_PER_CLASS[self.scenario] * _PAPER_CLASSES.get(self.dataset, 0)
-        if total is not None and total == usual:
+        per_class, total = row.config.get("memory_per_class"), row.config.get("memory")
+        usual = _PAPER_PER_CLASS[self.scenario]
+        in_total = usual * _PAPER_CLASSES.get(self.dataset, 0)
+        if per_class == usual or (total is not None and total == in_total):
             return paper_cell(*where)
         return paper_value("memory-size", *where, memory=total)
 
@@ -180,27 +157,16 @@ def group_runs(runs: Iterable[Run]) -> list[Comparison]:
     ordered = sorted(runs, key=lambda run: (_shared_fields(run), _row_order(run), run.seed))
     comparisons = []
     for fields, together in groupby(ordered, key=_shared_fields):
-        runs_of_rows = [list(alike) for _, alike in groupby(together, key=_row_order)]
-        comparisons.append(_comparison(fields, runs_of_rows))
-    return comparisons
-
-
-_SharedFields = tuple[int, str, str, bool, str, tuple[str, ...]]
-
-
-def _comparison(fields: _SharedFields, runs_of_rows: Sequence[Sequence[Run]]) -> Comparison:
-    labels = _labels([runs[0] for runs in runs_of_rows])
-    rows = tuple(
-        Row(
-            key=_row_key(runs[0]),
-            method=str(runs[0].config["method"].get("name")),
-            label=label,
-            runs=_by_seed(runs),
+        found = [list(alike) for _, alike in groupby(together, key=_row_order)]
+        labels = _labels([runs[0] for runs in found])
+        rows = tuple(
+            Row(_row_key(runs[0]), _method(runs[0]), label, _by_seed(runs))
+            for label, runs in zip(labels, found, strict=True)
         )
-        for label, runs in zip(labels, runs_of_rows, strict=True)
-    )
-    _, dataset, stream, by_class, memory, details = fields
-    return Comparison(dataset, stream, "class" if by_class else "task", memory, details, rows)
+        _, dataset, stream, by_class, memory, details = fields
+        scenario: Mode = "class" if by_class else "task"
+        comparisons.append(Comparison(dataset, stream, scenario, memory, details, rows))
+    return comparisons
 
 
 def _by_seed(runs: Sequence[Run]) -> dict[int, Run]:
@@ -215,41 +181,41 @@ def _by_seed(runs: Sequence[Run]) -> dict[int, Run]:
     return chosen
 
 
-def _shared_fields(run: Run) -> _SharedFields:
+def _shared_fields(run: Run) -> tuple[int, str, str, bool, str, tuple[str, ...]]:
     """Return what all runs of a comparison share; the number orders the data sets."""
     config = run.config
     dataset, by_class = str(config.get("dataset")), config.get("scenario") == "class"
-    stream, evaluation = config["stream"], config["evaluation"]
     if (per_class := config.get("memory_per_class")) is not None:
         memory = f"{per_class} per class"
     else:
         memory = "none" if config.get("memory") is None else f"{config['memory']} in total"
-    details = []
-    if (examples := stream.get("examples_per_class", PAPER_EXAMPLES)) != PAPER_EXAMPLES:
-        details.append(f"{examples} examples per class")
-    if (classes := stream.get("classes_per_task")) is not None:
-        details.append(f"{classes} classes per task")
-    if (images := evaluation.get("images")) is not None:
-        details.append(f"scored on {images} images")
-    if (share := evaluation.get("validation")) is not None:
-        details.append(f"scored on {share} of the training data, held out")
     known = list(DATASETS)
     place = known.index(dataset) if dataset in known else len(known)
-    return place, dataset, str(stream.get("kind")), by_class, memory, tuple(details)
+    stream = str(config["stream"].get("kind"))
+    return place, dataset, stream, by_class, memory, _unusual_fields(config)
+
+
+def _unusual_fields(config: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return how the stream and the scoring differ from the paper's, in words."""
+    examples = config["stream"].get("examples_per_class", _PAPER_EXAMPLES)
+    found = {
+        "{} examples per class": None if examples == _PAPER_EXAMPLES else examples,
+        "{} classes per task": config["stream"].get("classes_per_task"),
+        "scored on {} images": config["evaluation"].get("images"),
+        "scored on {} of the training data, held out": config["evaluation"].get("validation"),
+    }
+    return tuple(text.format(value) for text, value in found.items() if value is not None)
 
 
 def _row_order(run: Run) -> tuple[int, str, str, int, str]:
     """Return a sort key: by method, then preset, then number of changes; equal within a row."""
-    method = str(run.config["method"].get("name"))
-    known = list(METHOD_ENTRIES)
+    method, known = _method(run), list(METHOD_ENTRIES)
     place = known.index(method) if method in known else len(known)
-    preset = str(run.config.get("preset", "default"))
-    named = "" if preset == "default" else preset
-    return place, method, named, len(run.changes), _row_key(run)
+    return place, method, _preset(run), len(run.changes), _row_key(run)
 
 
 def _row_key(run: Run) -> str:
-    return slug(f"{run.config['method'].get('name')}-{digest(_result_fields(run))}")
+    return slug(f"{_method(run)}-{digest(_result_fields(run))}")
 
 
 def _labels(runs: Sequence[Run]) -> list[str]:
@@ -260,13 +226,21 @@ def _labels(runs: Sequence[Run]) -> list[str]:
 
 def _label(run: Run, further: Mapping[str, Any] | None = None) -> str:
     """Return the method, its preset, what differs from that, and ``further`` fields."""
-    preset = str(run.config.get("preset", "default"))
-    fields = {**run.changes, **(further or {})}
-    parts = [] if preset == "default" else [preset]
-    for key, value in fields.items():
+    parts = [preset] if (preset := _preset(run)) else []
+    for key, value in {**run.changes, **(further or {})}.items():
         parts.append(f"{key.removeprefix('method.')}={'none' if value is None else value}")
-    name = method_name(str(run.config["method"].get("name")))
+    name = method_name(_method(run))
     return f"{name} ({', '.join(parts)})" if parts else name
+
+
+def _method(run: Run) -> str:
+    return str(run.config["method"].get("name"))
+
+
+def _preset(run: Run) -> str:
+    """Return the preset's name; empty for the default."""
+    preset = str(run.config.get("preset", "default"))
+    return "" if preset == "default" else preset
 
 
 def _result_fields(run: Run) -> dict[str, Any]:

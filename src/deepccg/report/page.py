@@ -2,32 +2,29 @@
 
 import base64
 import hashlib
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
-from typing import TYPE_CHECKING
+from itertools import groupby
 
 from markupsafe import Markup
 
+from deepccg.report.catalogue import RowDetails, comparison_figures, comparison_tables
 from deepccg.report.comparisons import Comparison, Row
-from deepccg.report.details import RowDetails, provenance
 from deepccg.report.figures import (
     DARK,
     LIGHT,
-    PageFigure,
     SeriesStyle,
+    Stored,
     colour_scale,
-    comparison_figures,
-    page_figures,
     series_styles,
     svg,
     swatch,
 )
-from deepccg.report.gallery import Stored, fair_share, strips
-from deepccg.report.names import dataset_name, method_name, stream_name
-from deepccg.report.tables import cost_table, overview_table, results_table, shift_table
-
-if TYPE_CHECKING:
-    from jinja2 import Environment
+from deepccg.report.figures.memory_images import fair_share, strips
+from deepccg.report.formatting import DATASETS, method_name, seeds_text
+from deepccg.report.runs import Run
+from deepccg.report.tables import overview_table
 
 _MOST_PIXELS = 2_500_000  # of all memories on the page: about two megabytes
 
@@ -35,9 +32,9 @@ _MOST_PIXELS = 2_500_000  # of all memories on the page: about two megabytes
 def report_page(
     comparisons: Sequence[Comparison],
     details: Mapping[str, RowDetails],
-    *,
     title: str = "deepccg report",
     left_out: Sequence[str] = (),
+    *,
     images_per_class: int = 10,
 ) -> str:
     """Return the page, complete: no other file is needed, nothing is fetched.
@@ -51,131 +48,127 @@ def report_page(
     """
     rows = [row for comparison in comparisons for row in comparison.rows]
     styles = series_styles((row.label, row.method) for row in rows)
-    memories = [details[row.key].stored for row in rows]
-    shown = fair_share(
-        [stored for stored in memories if isinstance(stored, Stored)],
-        images_per_class,
-        _MOST_PIXELS,
-    )
-    per_class = min(shown, images_per_class)
+    memories = [own for row in rows if isinstance(own := details[row.key].stored, Stored)]
+    per_class = min(fair_share(memories, images_per_class, _MOST_PIXELS), images_per_class)
     return render(
         "report",
         title=title,
-        sections=[section(each, details, styles, per_class) for each in comparisons],
+        sections=[_section(each, details, styles, per_class) for each in comparisons],
         overview=overview_table(comparisons) if len(comparisons) > 1 else None,
         facets=_facets(comparisons, styles),
         slots={label: style.slot for label, style in styles.items()},
         swatches={label: swatch(style) for label, style in styles.items()},
         runs=sum(len(row.runs) for row in rows),
         left_out=left_out,
-        heat_scale=svg(colour_scale()),
+        heat_scale=colour_scale(),
+        svg=svg,
     )
-
-
-def section(
-    comparison: Comparison,
-    details: Mapping[str, RowDetails],
-    styles: Mapping[str, SeriesStyle],
-    images_per_class: int,
-) -> dict[str, object]:
-    """Return what the page shows of one comparison, by the names of the template.
-
-    Args:
-        comparison: What is shown.
-        details: Of each row, by its key.
-        styles: Of each row, by its label.
-        images_per_class: How many a gallery shows; 0 for no galleries.
-    """
-    rows = comparison.rows
-    figures = comparison_figures(comparison, details, styles)
-
-    def drawn(*names: str) -> list[PageFigure]:
-        return [each for name in names if name in figures for each in page_figures(figures[name])]
-
-    by_label = {row.label: row for row in rows}
-    heat_maps = figures["tasks"].panels if "tasks" in figures else ()
-    return {
-        "comparison": comparison,
-        "results": results_table(comparison),
-        "costs": cost_table(comparison),
-        "figures": drawn("accuracy", "stream", "final", "forgetting"),
-        "cost_figures": drawn(*(name for name in figures if name.startswith("cost-"))),
-        "shifts": shift_table(rows),
-        "shift_figures": drawn("shift", "misalignment"),
-        "heat_maps": [(by_label[panel.title], svg(panel)) for panel in heat_maps],
-        "galleries": [
-            (row, strips(stored, images_per_class))
-            for row in rows
-            if images_per_class and isinstance(stored := details[row.key].stored, Stored)
-        ],
-        "without_gallery": _without_gallery(rows, details) if images_per_class else {},
-        "provenance": [provenance(row, details[row.key]) for row in rows],
-    }
-
-
-def _without_gallery(
-    rows: Sequence[Row], details: Mapping[str, RowDetails]
-) -> dict[str, list[str]]:
-    """Return the labels of rows without a gallery, by the reason."""
-    found: dict[str, list[str]] = {}
-    for row in rows:
-        if isinstance(reason := details[row.key].stored, str):
-            found.setdefault(reason, []).append(row.label)
-    return found
 
 
 def render(name: str, **values: object) -> str:
     """Return a page from its template, style sheet and script, all of this package."""
-    style = _read("common.css") + _read(f"{name}.css")
-    script = _read("common.js") + _read(f"{name}.js")
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return (
-        _environment()
-        .get_template(f"{name}.html")
-        .render(
-            values,
-            style=Markup(style),  # noqa: S704  (a file of this package)
-            script=Markup(script),  # noqa: S704  (a file of this package)
-            script_hash=f"sha256-{digest}",
-            light=LIGHT,
-            dark=DARK,
-        )
-    )
+    from jinja2 import Environment, FunctionLoader, StrictUndefined
 
-
-def _facets(
-    comparisons: Sequence[Comparison], styles: Mapping[str, SeriesStyle]
-) -> dict[str, list[tuple[str, str, int | None]]]:
-    """Return what a reader can filter by, as value, name and colour, if there is a choice."""
-    rows = [row for comparison in comparisons for row in comparison.rows]
-    slots = {row.method: styles[row.label].slot for row in reversed(rows)}  # of the first row
-    found: dict[str, list[tuple[str, str, int | None]]] = {
-        "method": [(m, method_name(m), slots[m]) for m in dict.fromkeys(r.method for r in rows)],
-        "dataset": [
-            (d, dataset_name(d), None) for d in dict.fromkeys(c.dataset for c in comparisons)
-        ],
-        "stream": [(s, stream_name(s), None) for s in dict.fromkeys(c.stream for c in comparisons)],
-        "scenario": [
-            (s, f"{s}-incremental", None) for s in dict.fromkeys(c.scenario for c in comparisons)
-        ],
-    }
-    return {name: choices for name, choices in found.items() if len(choices) > 1}
-
-
-def _environment() -> "Environment":
-    from jinja2 import DictLoader, Environment, StrictUndefined
-
-    names = ("report.html", "demo.html", "parts.html")
-    there = {name: _read(name) for name in names}
-    return Environment(
-        loader=DictLoader(there),
+    environment = Environment(
+        loader=FunctionLoader(_read),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    style = _read("common.css") + _read(f"{name}.css")
+    script = _read("common.js") + _read(f"{name}.js")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return environment.get_template(f"{name}.html").render(
+        values,
+        style=Markup(style),  # noqa: S704  (a file of this package)
+        script=Markup(script),  # noqa: S704  (a file of this package)
+        script_hash=f"sha256-{digest}",
+        light=LIGHT,
+        dark=DARK,
+    )
+
+
+def _section(
+    comparison: Comparison,
+    details: Mapping[str, RowDetails],
+    styles: Mapping[str, SeriesStyle],
+    images_per_class: int,
+) -> dict[str, object]:
+    """Return what the page shows of one comparison, by the names of the template."""
+    rows = comparison.rows
+    figures = comparison_figures(comparison, details, styles)
+    heat_maps = figures["tasks"].panels if "tasks" in figures else ()
+    methods = {row.label: row.method for row in rows}
+    galleries, without_gallery = [], defaultdict[str, list[str]](list)
+    for row in rows if images_per_class else ():
+        if isinstance(stored := details[row.key].stored, Stored):
+            galleries.append((row, strips(stored, images_per_class)))
+        else:
+            without_gallery[stored].append(row.label)  # the reason
+    return {
+        "comparison": comparison,
+        "tables": comparison_tables(comparison),
+        "figures": figures,
+        "cost_figures": [name for name in figures if name.startswith("cost-")],
+        "heat_maps": [(methods[panel.title], panel) for panel in heat_maps],
+        "galleries": galleries,
+        "without_gallery": without_gallery,
+        "provenance": [_provenance(row, details[row.key]) for row in rows],
+    }
+
+
+def _provenance(row: Row, details: RowDetails) -> dict[str, object]:
+    """Return how a row was made; seeds whose audits read the same share a line."""
+    by_line = sorted((line, seed) for seed, line in details.protocols.items())
+    audits = [
+        (seeds_text(seed for _, seed in together), line)
+        for line, together in groupby(by_line, key=lambda pair: pair[0])
+    ]
+    runs = row.runs.values()
+    known = [run.audit.get("passed") for run in runs if run.audit is not None]
+    directories = [
+        path
+        for run in runs
+        for path in (run.path, *(f"{p} (the same run again: not counted)" for p in run.others))
+    ]
+    return {
+        "row": row,
+        "seeds": seeds_text(row.runs),
+        "command": details.command,
+        "audits": audits,
+        "passed": all(value is True for value in known) if known else None,
+        "environment": "; ".join(filter(None, dict.fromkeys(_machine(run) for run in runs))),
+        "directories": directories,
+    }
+
+
+def _machine(run: Run) -> str:
+    """Return versions, commit and processor in one line."""
+    environment = run.environment or {}
+    packages = environment.get("packages")
+    found = packages if isinstance(packages, Mapping) else {}
+    parts = [f"{name} {found[name]}" for name in ("deepccg", "torch") if name in found]
+    parts += [f"commit {environment['commit']}"] if environment.get("commit") else []
+    parts += [str(environment[key]) for key in ("processor", "device") if environment.get(key)]
+    return ", ".join(parts)
+
+
+def _facets(
+    comparisons: Sequence[Comparison], styles: Mapping[str, SeriesStyle]
+) -> dict[str, dict[str, tuple[str, int | None]]]:
+    """Return what there is to filter by: name and colour of each value, if there are several."""
+    slots: dict[str, int] = {}
+    for row in (row for comparison in comparisons for row in comparison.rows):
+        slots.setdefault(row.method, styles[row.label].slot)
+    found: dict[str, dict[str, tuple[str, int | None]]] = {
+        "method": {m: (method_name(m), slot) for m, slot in slots.items()},
+        "dataset": {c.dataset: (DATASETS.get(c.dataset, c.dataset), None) for c in comparisons},
+        "stream": {c.stream: (c.stream.replace("-", " "), None) for c in comparisons},
+        "scenario": {c.scenario: (f"{c.scenario}-incremental", None) for c in comparisons},
+    }
+    return {name: choices for name, choices in found.items() if len(choices) > 1}
 
 
 def _read(name: str) -> str:
-    path = files("deepccg.report").joinpath("page_files", name)
-    return path.read_text(encoding="utf-8")
+    return files("deepccg.report").joinpath("page_files", name).read_text(encoding="utf-8")

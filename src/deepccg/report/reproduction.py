@@ -5,8 +5,13 @@ from pathlib import Path
 
 from deepccg.report.comparisons import Row
 from deepccg.report.figures import save, series_styles, shift_scatter
-from deepccg.report.formatting import DASH, ENOUGH_SEEDS, difference_text
-from deepccg.report.names import comparison_title, method_name
+from deepccg.report.formatting import (
+    DASH,
+    ENOUGH_SEEDS,
+    comparison_title,
+    difference_text,
+    method_name,
+)
 from deepccg.report.runs import read_run
 from deepccg.report.table import Cell, Column, Table, TableRow, best_of, percent_cell
 from deepccg.report.tables import shift_table
@@ -31,11 +36,8 @@ def comparison_table(
 ) -> Table:
     """Return methods beside the paper's numbers, with their differences on paired seeds.
 
-    Args:
-        title: Its heading.
-        results: One for each method; missing numbers are shown as dashes.
-        reference: The label of what the others are compared with.
-        note: A first sentence of the caption.
+    Missing numbers are dashes; ``reference`` is the label of what the others are compared with,
+    ``note`` a first sentence of the caption.
     """
     with_paper = any(each.paper for each in results)
     offline = [each.variant.method == "multi-task" for each in results]  # an upper bound

@@ -9,7 +9,7 @@ from typing import Any
 from deepccg.experiment import RunConfig, RunResult, protocol_line
 from deepccg.records import Evaluation, RunDirectory, flatten, read_json_object
 from deepccg.report.comparisons import Row
-from deepccg.report.names import differing_fields
+from deepccg.report.formatting import differing_fields
 from deepccg.report.runs import Run
 from deepccg.report.table import Table
 from deepccg.report.tables import scored_on, summary_table
@@ -47,10 +47,10 @@ def run_json(results: RunsByMethod) -> dict[str, Any]:
 def recorded_tables(runs: Iterable[ConfiguredRun]) -> Iterator[Table]:
     """Return a table for each title and scoring, from the records alone; nothing is loaded."""
 
-    def table(run: ConfiguredRun) -> tuple[str, str]:
-        return table_title(run[0]), run[0].evaluation.model_dump_json()
+    def key(run: ConfiguredRun) -> tuple[str, str]:
+        return table_key(run[0])
 
-    for (title, _), together in groupby(sorted(runs, key=table), key=table):
+    for (title, _), together in groupby(sorted(runs, key=key), key=key):
         by_name: dict[str, list[ConfiguredRun]] = {}
         for config, directory in together:
             by_name.setdefault(config.name(), []).append((config, directory))
@@ -91,28 +91,34 @@ def table_title(config: RunConfig) -> str:
     return f"{config.dataset}, {config.stream.kind}, {config.scenario} scenario, memory {memory}"
 
 
+def table_key(config: RunConfig) -> tuple[str, str]:
+    """Return the title and the scoring: runs that have both in common share a table."""
+    return table_title(config), config.evaluation.model_dump_json()
+
+
 def _row(results: Sequence[RunResult]) -> Row:
-    config = results[0].config
-    runs = [_run(each.config, each.directory, each.evaluations, each.audit) for each in results]
-    return Row(config.name(), config.method.name, _label(config), {run.seed: run for run in runs})
+    runs = [(each.config, each.directory, each.evaluations, each.audit) for each in results]
+    return _row_of(runs, _label(results[0].config))
 
 
 def _recorded_row(recorded: Sequence[ConfiguredRun], label: str) -> Row:
-    config = recorded[0][0]
     runs = [
-        _run(config, each.path, each.evaluations(), read_json_object(each.audit_path))
+        (config, each.path, each.evaluations(), read_json_object(each.audit_path))
         for config, each in recorded
     ]
-    return Row(config.name(), config.method.name, label, {run.seed: run for run in runs})
+    return _row_of(runs, label)
 
 
-def _run(
-    config: RunConfig,
-    path: Path,
-    evaluations: Iterable[Evaluation],
-    audit: Mapping[str, Any] | None,
-) -> Run:
-    return Run(path, config.model_dump(mode="json"), tuple(evaluations), audit=audit)
+def _row_of(
+    runs: Sequence[tuple[RunConfig, Path, Iterable[Evaluation], Mapping[str, Any] | None]],
+    label: str,
+) -> Row:
+    config = runs[0][0]
+    by_seed = {
+        each.seed: Run(path, each.model_dump(mode="json"), tuple(evaluations), audit=audit)
+        for each, path, evaluations, audit in runs
+    }
+    return Row(config.name(), config.method.name, label, by_seed)
 
 
 def _label(config: RunConfig) -> str:

@@ -10,32 +10,20 @@ from deepccg.records import Evaluation, RecordedRun, RecordError, Shift
 
 @dataclass(frozen=True)
 class Run:
-    """One finished run.
+    """One finished run."""
 
-    Args:
-        path: Its directory, as the user named it, or its place in an archive.
-        config: What was run.
-        evaluations: The scores, in order of time; at least one.
-        shifts: How batches moved the first task's test images, where that was recorded.
-        audit: The content of ``audit.json``.
-        environment: The content of ``environment.json``.
-        seconds: How long learning took, without scoring, where that was recorded.
-        changes: In which fields ``config`` differs from its preset, by their dotted names.
-        as_preset: Whether method, network and reading are those of one of the package's presets:
-            only then the paper's number stands beside it. The records alone do not say.
-        others: Paths of runs of the same configuration and seed, whose scores do not count.
-    """
-
-    path: Path
-    config: Mapping[str, Any]
-    evaluations: tuple[Evaluation, ...]
-    shifts: tuple[Shift, ...] = ()
-    audit: Mapping[str, Any] | None = None
-    environment: Mapping[str, Any] | None = None
-    seconds: float | None = None
-    changes: Mapping[str, Any] = field(default_factory=dict)
+    path: Path  # its directory, as the user named it, or its place in an archive
+    config: Mapping[str, Any]  # what was run
+    evaluations: tuple[Evaluation, ...]  # in order of time; at least one
+    shifts: tuple[Shift, ...] = ()  # of the first task's test images, where that was recorded
+    audit: Mapping[str, Any] | None = None  # the content of ``audit.json``
+    environment: Mapping[str, Any] | None = None  # the content of ``environment.json``
+    seconds: float | None = None  # of learning, without scoring, where that was recorded
+    changes: Mapping[str, Any] = field(default_factory=dict)  # from its preset, by dotted names
+    # Whether method, network and reading are those of one of the package's presets: only then the
+    # paper's number stands beside it. The records alone do not say.
     as_preset: bool = False
-    others: tuple[Path, ...] = ()
+    others: tuple[Path, ...] = ()  # runs of the same configuration and seed, which do not count
 
     @property
     def seed(self) -> int:
@@ -45,7 +33,7 @@ class Run:
 
 
 def read_run(recorded: RecordedRun) -> Run | None:
-    """A recorded run with all its values; ``None`` if it is not finished.
+    """Return a recorded run with all its values; ``None`` if it is not finished.
 
     Raises:
         RecordError: If it is damaged.
@@ -69,26 +57,3 @@ def read_run(recorded: RecordedRun) -> Run | None:
         environment=recorded.environment(),
         seconds=timing.learning_seconds if timing is not None and whole else None,
     )
-
-
-def cost(run: Run, *keys: str) -> float | None:
-    """One number of the audit by its path, such as ``passes``, ``learning``, ``forward_images``."""
-    value: Any = run.audit
-    for key in keys:
-        value = value.get(key) if isinstance(value, Mapping) else None
-    return _number(value)
-
-
-def held_bytes(run: Run) -> float | None:
-    """Everything but the network that the auditor found in the saved state, in bytes."""
-    memory = (run.audit or {}).get("memory")
-    kinds = memory.get("bytes") if isinstance(memory, Mapping) else None
-    if not isinstance(kinds, Mapping):
-        return None
-    sizes = [_number(size) for size in kinds.values()]
-    return sum(size for size in sizes if size is not None)
-
-
-def _number(value: object) -> float | None:
-    plain = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if plain and abs(value) < 1e18 else None  # type: ignore[arg-type]  # plain

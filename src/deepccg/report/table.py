@@ -2,8 +2,8 @@
 
 import csv
 import io
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from markupsafe import Markup
 from rich import box
@@ -11,6 +11,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from deepccg.records import Estimate
+from deepccg.report.figures.svg import element
 from deepccg.report.formatting import DASH, in_percent, percent
 
 _LABEL_WIDTH = 24  # characters of a label that the terminal shows before it folds
@@ -61,21 +62,13 @@ class TableRow:
 
 @dataclass(frozen=True)
 class Table:
-    """A table.
+    """A table, and its writers."""
 
-    Args:
-        title: Its heading; empty for none.
-        caption: What a reader must know to read the numbers.
-        columns: Of the cells.
-        rows: The rows.
-        label: The column of the labels.
-    """
-
-    title: str
-    caption: str
-    columns: tuple[Column, ...]
+    title: str  # empty for none
+    caption: str  # what a reader must know to read the numbers
+    columns: tuple[Column, ...]  # of the cells
     rows: tuple[TableRow, ...]
-    label: Column = field(default=Column("Method", words=True))
+    label: Column = field(default=Column("Method", words=True))  # the column of the labels
 
     def terminal(self) -> RichTable:
         """Return the table for a rich ``Console``."""
@@ -107,31 +100,28 @@ class Table:
             slots: The colour of each label.
             lead: Whether it is the first table of its section.
         """
-        heads = _joined(map(_html_heading, self.columns))
-        lines = [
-            Markup(
-                '<tr data-method="{}"><th scope="row"><span class="key s{}"></span>{}{}</th>{}</tr>'
-            ).format(
-                row.method,
-                slots[row.label],
-                row.label,
-                Markup(' <small class="note">{}</small>').format(row.note) if row.note else "",
-                _joined(map(_html_cell, self.columns, row.cells)),
+        rows = [
+            element(
+                "tr",
+                element(
+                    "th",
+                    element("span", "", class_=f"key s{slots[row.label]}"),
+                    row.label,
+                    *([" ", element("small", row.note, class_="note")] if row.note else []),
+                    scope="row",
+                ),
+                *map(_html_cell, self.columns, row.cells),
+                data_method=row.method,
             )
             for row in self.rows
         ]
-        return Markup(
-            '<div class="scroll" role="region" tabindex="0" aria-label="{}">\n<table{}>\n'
-            '<thead><tr><th scope="col">{}</th>{}</tr></thead>\n<tbody>\n{}\n</tbody>\n'
-            '</table>\n</div>\n<p class="caption">{}</p>'
-        ).format(
-            name,
-            Markup(' class="lead"') if lead else "",
-            self.label.text,
-            heads,
-            Markup("\n").join(lines),
-            self.caption,
-        )
+        label = element("th", self.label.text, scope="col")
+        head = element("thead", element("tr", label, *map(_html_heading, self.columns)))
+        body = element("tbody", "\n", Markup("\n").join(rows), "\n")
+        table = element("table", "\n", head, "\n", body, "\n", class_="lead" if lead else None)
+        region = {"role": "region", "tabindex": "0", "aria_label": name}
+        scroll = element("div", "\n", table, "\n", class_="scroll", **region)
+        return scroll + "\n" + element("p", self.caption, class_="caption")
 
     def markdown(self) -> str:
         """Return a Markdown table with its caption below."""
@@ -192,16 +182,6 @@ class Table:
             writer.writerow([_no_formula(row.text), *numbers])
         return file.getvalue()
 
-    def without_empty_columns(self) -> "Table":
-        """Return the table without columns in which no row has a value."""
-        kept = [
-            place
-            for place in range(len(self.columns))
-            if any(row.cells[place].value is not None for row in self.rows)
-        ]
-        rows = (replace(row, cells=tuple(row.cells[i] for i in kept)) for row in self.rows)
-        return replace(self, columns=tuple(self.columns[i] for i in kept), rows=tuple(rows))
-
 
 def percent_cell(
     value: Estimate | None, *, best: bool = False, paper: Estimate | None = None
@@ -231,31 +211,23 @@ def _paper(cell: Cell) -> str:
     return f" ({cell.paper})" if cell.paper else ""
 
 
-def _joined(parts: Iterable[Markup]) -> Markup:
-    return Markup("").join(parts)
-
-
 def _html_heading(column: Column) -> Markup:
-    linked = Markup('<a href="#{}">{}</a>').format(column.link, column.heading)
-    return Markup('<th scope="col" class="number"{}>{}{}</th>').format(
-        _html_filters(column),
-        linked if column.link else column.heading,
-        Markup(" <small>{}</small>").format(column.detail) if column.detail else "",
-    )
+    text = column.heading
+    linked = element("a", text, href=f"#{column.link}") if column.link else text
+    detail = [" ", element("small", column.detail)] if column.detail else []
+    which = {"scope": "col", "class_": "number", **_html_filters(column)}
+    return element("th", linked, *detail, **which)
 
 
 def _html_cell(column: Column, cell: Cell) -> Markup:
-    return Markup('<td class="number{}{}"{}>{}{}</td>').format(
-        " best" if cell.best else "",
-        " paper" if column.heading == "Paper" else "",
-        _html_filters(column),
-        Markup("<strong>{}</strong>").format(cell.text) if cell.best else cell.text,
-        Markup(' <small class="beside">paper {}</small>').format(cell.paper) if cell.paper else "",
-    )
+    text = element("strong", cell.text) if cell.best else cell.text
+    paper = [" ", element("small", f"paper {cell.paper}", class_="beside")] if cell.paper else []
+    kinds = "number" + " best" * cell.best + " paper" * (column.heading == "Paper")
+    return element("td", text, *paper, class_=kinds, **_html_filters(column))
 
 
-def _html_filters(column: Column) -> Markup:
-    return _joined(Markup(' data-{}="{}"').format(*each) for each in column.filters.items())
+def _html_filters(column: Column) -> dict[str, str]:
+    return {f"data_{name}": value for name, value in column.filters.items()}
 
 
 def _tex_cell(cell: Cell) -> str:

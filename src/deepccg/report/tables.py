@@ -1,6 +1,6 @@
 """The tables of the report and of the command line, each as a ``Table``."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from deepccg.records import Estimate, Shift, ShiftScale, fit_line, shift_points
@@ -11,9 +11,9 @@ from deepccg.report.costs import (
     processors,
     seconds_learning,
     stored_bytes,
+    stored_examples,
 )
 from deepccg.report.formatting import DASH, slope_text
-from deepccg.report.runs import cost
 from deepccg.report.table import Cell, Column, Table, TableRow, best_of, percent_cell
 
 # heading, metric, whether its best value is set in bold
@@ -22,6 +22,16 @@ _SUMMARY_COLUMNS = (
     ("forgetting", "task_forgetting", False),
     ("Class-\nincremental\nacc.", "class_accuracy", True),
     ("forgetting", "class_forgetting", False),
+)
+
+# heading, value of a row, format
+_COST_COLUMNS: tuple[tuple[str, Callable[[Row], Estimate | None], str], ...] = (
+    ("Seconds learning", seconds_learning, ",.1f"),
+    ("Milliseconds per batch", milliseconds_per_batch, ",.1f"),
+    ("Forward passes per example", lambda row: network_passes(row, "forward"), ".1f"),
+    ("Backward passes per example", lambda row: network_passes(row, "backward"), ".1f"),
+    ("Stored examples", stored_examples, ",.0f"),
+    ("Stored bytes", stored_bytes, ",.0f"),
 )
 
 
@@ -43,42 +53,24 @@ def summary_table(rows: Sequence[Row], title: str) -> Table:
     if any(row.note for row in rows):
         columns.append(Column("Note", words=True))
         cells.append([Cell(row.note) for row in rows])
-    by_row = zip(*cells, strict=True)
-    lines = (TableRow(row.label, own) for row, own in zip(rows, by_row, strict=True))
+    lines = (TableRow(row.label, tuple(own)) for row, *own in zip(rows, *cells, strict=True))
     return Table(title, _caption(rows), tuple(columns), tuple(lines))
 
 
 def results_table(comparison: Comparison) -> Table:
     """Return each method's accuracy, the paper's beside it, forgetting and anytime accuracy."""
     own, other, rows = comparison.scenario, comparison.other, comparison.rows
-    papers = [comparison.paper(row) for row in rows]
-    with_paper = any(papers)
-    best, best_other = _best(rows, f"{own}_accuracy"), _best(rows, f"{other}_accuracy")
-    lines = []
-    for row, paper, is_best, is_best_other in zip(rows, papers, best, best_other, strict=True):
-        cells = [
-            percent_cell(row.metric(f"{own}_accuracy"), best=is_best),
-            *[percent_cell(paper)] * with_paper,
-            percent_cell(row.metric(f"{own}_forgetting")),
-            percent_cell(row.metric(f"{own}_anytime_accuracy")),
-            percent_cell(row.metric(f"{other}_accuracy"), best=is_best_other),
-            Cell(f"{len(row.runs)}", len(row.runs)),
-        ]
-        lines.append(_line(row, cells))
-    headings = (
-        f"{own.capitalize()}-incremental accuracy",
-        *["Paper"] * with_paper,
-        "Forgetting",
-        "Anytime accuracy",
-        f"{other.capitalize()}-incremental accuracy",
-        "Seeds",
-    )
-    return Table(
-        title=f"{comparison.title}, {comparison.subtitle}",
-        caption=_caption(rows),
-        columns=_columns(*headings),
-        rows=tuple(lines),
-    )
+    columns = {
+        f"{own.capitalize()}-incremental accuracy": _metric_cells(rows, f"{own}_accuracy"),
+        "Paper": [percent_cell(comparison.paper(row)) for row in rows],
+        "Forgetting": [percent_cell(row.metric(f"{own}_forgetting")) for row in rows],
+        "Anytime accuracy": [percent_cell(row.metric(f"{own}_anytime_accuracy")) for row in rows],
+        f"{other.capitalize()}-incremental accuracy": _metric_cells(rows, f"{other}_accuracy"),
+        "Seeds": [Cell(f"{len(row.runs)}", len(row.runs)) for row in rows],
+    }
+    if all(cell.value is None for cell in columns["Paper"]):
+        del columns["Paper"]
+    return _table(f"{comparison.title}, {comparison.subtitle}", _caption(rows), rows, columns)
 
 
 def overview_table(comparisons: Sequence[Comparison]) -> Table:
@@ -86,17 +78,10 @@ def overview_table(comparisons: Sequence[Comparison]) -> Table:
     first: dict[str, Row] = {}  # by label
     cells: list[dict[str, Cell]] = []
     for comparison in comparisons:
-        metric = f"{comparison.scenario}_accuracy"
-        best = _best(comparison.rows, metric)
-        cells.append(
-            {
-                row.label: percent_cell(
-                    row.metric(metric), best=is_best, paper=comparison.paper(row)
-                )
-                for row, is_best in zip(comparison.rows, best, strict=True)
-            }
-        )
-        for row in comparison.rows:
+        rows, metric = comparison.rows, f"{comparison.scenario}_accuracy"
+        column = _metric_cells(rows, metric, comparison.paper)
+        cells.append({row.label: cell for row, cell in zip(rows, column, strict=True)})
+        for row in rows:
             first.setdefault(row.label, row)
     lines = tuple(
         _line(row, [column.get(label, Cell(DASH)) for column in cells])
@@ -113,38 +98,24 @@ def overview_table(comparisons: Sequence[Comparison]) -> Table:
 
 def cost_table(comparison: Comparison) -> Table | None:
     """Return what each method spent; ``None`` if no run has a record of it."""
-    lines = []
-    for row in comparison.rows:
-        stored = row.mean_of(cost(run, "memory", "examples") for run in row.runs.values())
-        cells = [
-            _number_cell(seconds_learning(row), ",.1f"),
-            _number_cell(milliseconds_per_batch(row), ",.1f"),
-            _number_cell(network_passes(row, "forward"), ".1f"),
-            _number_cell(network_passes(row, "backward"), ".1f"),
-            _number_cell(stored, ",.0f"),
-            _number_cell(stored_bytes(row), ",.0f"),
-        ]
-        lines.append(_line(row, cells))
-    if all(cell.value is None for line in lines for cell in line.cells):
+    rows = comparison.rows
+    columns = {
+        heading: [_number_cell(of(row), form) for row in rows]
+        for heading, of, form in _COST_COLUMNS
+    }
+    known = {key: own for key, own in columns.items() if any(c.value is not None for c in own)}
+    if not known:
         return None
-    columns = _columns(
-        "Seconds learning",
-        "Milliseconds per batch",
-        "Forward passes per example",
-        "Backward passes per example",
-        "Stored examples",
-        "Stored bytes",
-    )
     text = (
         "Means over seeds, of learning alone, without scoring. A pass is one image through the "
-        "network. Stored: what the saved state holds besides the network in use."
+        "network. Stored: what the saved state holds in addition to the network in use."
     )
-    machines = processors(comparison.rows)
+    machines = processors(rows)
     if machines:
         text += " Seconds are wall time on the machine that did the run."
     if len(machines) > 1:
         text += f" They were taken on {len(machines)} kinds of machine and do not compare."
-    return Table("Cost", text, columns, tuple(lines)).without_empty_columns()
+    return _table("Cost", text, rows, known)
 
 
 def shift_table(rows: Sequence[Row]) -> Table | None:
@@ -161,7 +132,7 @@ def shift_table(rows: Sequence[Row]) -> Table | None:
         "Points of accuracy on the first task's test images per unit of shift in one batch, with "
         "95 % intervals that take batches as independent."
     )
-    columns = _columns("Slope, scaled shift", "Slope, shift", "Batches")
+    columns = tuple(map(Column, ("Slope, scaled shift", "Slope, shift", "Batches")))
     return Table("Representation shift", text, columns, tuple(lines))
 
 
@@ -175,16 +146,11 @@ def stream_table(tasks: Sequence[StreamTask], *, title: str = "", max_tasks: int
     ]
     if (hidden := len(tasks) - max_tasks) > 0:
         head = max_tasks - max_tasks // 2
-        rows[head : head + hidden] = [
-            TableRow("...", (Cell(f"{hidden:,} more tasks"), Cell("...")))
-        ]
-    return Table(
-        title=title,
-        caption=f"{len(tasks):,} tasks, {distinct:,} classes, {total:,} examples, each seen once",
-        columns=(Column("Classes", words=True), Column("Examples")),
-        rows=tuple(rows),
-        label=Column("Task"),
-    )
+        more = (Cell(f"{hidden:,} more tasks"), Cell("..."))
+        rows[head : head + hidden] = [TableRow("...", more)]
+    text = f"{len(tasks):,} tasks, {distinct:,} classes, {total:,} examples, each seen once"
+    columns = (Column("Classes", words=True), Column("Examples"))
+    return Table(title, text, columns, tuple(rows), label=Column("Task"))
 
 
 def _caption(rows: Sequence[Row]) -> str:
@@ -207,24 +173,28 @@ def scored_on(row: Row) -> tuple[int, int, str]:
     return final.images, final.of_images, source
 
 
-def _columns(*headings: str) -> tuple[Column, ...]:
-    return tuple(map(Column, headings))
+def _table(
+    title: str, caption: str, rows: Sequence[Row], columns: Mapping[str, Sequence[Cell]]
+) -> Table:
+    """Return a table from the cells below each heading, one for each row."""
+    lines = (_line(row, cells) for row, *cells in zip(rows, *columns.values(), strict=True))
+    return Table(title, caption, tuple(map(Column, columns)), tuple(lines))
 
 
-def _overview_column(comparison: Comparison) -> Column:
-    filters = {
-        "dataset": comparison.dataset,
-        "stream": comparison.stream,
-        "scenario": comparison.scenario,
-    }
-    return Column(
-        comparison.title, detail=comparison.subtitle, link=comparison.key, filters=filters
-    )
+def _overview_column(each: Comparison) -> Column:
+    filters = {"dataset": each.dataset, "stream": each.stream, "scenario": each.scenario}
+    return Column(each.title, detail=each.subtitle, link=each.key, filters=filters)
 
 
-def _best(rows: Sequence[Row], metric: str) -> list[bool]:
-    """Mark the best of the rows that learned online."""
-    return best_of([None if row.offline else row.metric(metric) for row in rows])
+def _metric_cells(
+    rows: Sequence[Row], metric: str, paper: Callable[[Row], Estimate | None] = lambda _: None
+) -> list[Cell]:
+    """Return a metric of each row, the best of those that learned online marked."""
+    best = best_of([None if row.offline else row.metric(metric) for row in rows])
+    return [
+        percent_cell(row.metric(metric), best=is_best, paper=paper(row))
+        for row, is_best in zip(rows, best, strict=True)
+    ]
 
 
 def _line(row: Row, cells: Sequence[Cell]) -> TableRow:

@@ -1,4 +1,4 @@
-"""One number of each method with its standard error, beside the paper's."""
+"""Methods beside each other: one number of each as dots, or its accuracy against its cost."""
 
 from collections.abc import Mapping
 
@@ -8,6 +8,7 @@ from deepccg.report.figures.style import SeriesStyle
 from deepccg.report.formatting import in_percent, percent
 
 _ROW, _TALL_ROW = 22, 30  # pixels: of one number, and of two
+_MARGIN = 1.3  # factor of room beside the cheapest and the dearest
 
 
 def comparison_dots(
@@ -20,12 +21,7 @@ def comparison_dots(
 ) -> fig.Figure:
     """Describe one row for each method: our number and below it, hollow, the paper's.
 
-    Args:
-        numbers: For each label ours and the paper's, as fractions; ``None`` for a missing one.
-        styles: By label; default one colour for all.
-        title: What is compared.
-        axis: The numbers and their unit.
-        caption: What a reader must know.
+    Both are fractions, ``None`` where missing. Styles are by label; default one colour for all.
     """
     styles = styles or dict.fromkeys(numbers, SeriesStyle(0))
     series = tuple(
@@ -48,6 +44,40 @@ def comparison_dots(
     return fig.Figure((panel,), " ".join(filter(None, sentences)))
 
 
+def cost_scatter(
+    points: Mapping[str, tuple[Estimate, Estimate]],
+    styles: Mapping[str, SeriesStyle],
+    *,
+    title: str,
+    axis: str,
+    caption: str,
+) -> fig.Figure:
+    """Describe accuracy with its standard error against cost, on a logarithmic axis.
+
+    ``points`` has for each label its cost, above 0, and its accuracy as a fraction; at least one.
+    """
+    costs = [cost.mean for cost, _ in points.values()]
+    bars = {label: fig.error_bar(accuracy) for label, (_, accuracy) in points.items()}
+    series = tuple(
+        fig.Series(
+            label,
+            styles[label],
+            points=(fig.Point(cost.mean, 100 * accuracy.mean, y_error=bars[label]),),
+            tooltip=f"{label}: {_amount(cost.mean)} {axis}, {percent(accuracy)} %",
+        )
+        for label, (cost, accuracy) in points.items()
+    )
+    panel = fig.Panel(
+        title=title,
+        x=fig.axis_between(axis, min(costs) / _MARGIN, max(costs) * _MARGIN, log=True),
+        y=fig.rounded_axis("accuracy, %", [end for bar in bars.values() for end in bar]),
+        series=series,
+        alt="; ".join(each.tooltip for each in series),
+        names="points",
+    )
+    return fig.Figure((panel,), caption)
+
+
 def _points(row: int, ours: Estimate | None, paper: Estimate | None) -> tuple[fig.Point, ...]:
     shift = 0.2 if paper else 0.0
     return tuple(
@@ -62,3 +92,7 @@ def _points(row: int, ours: Estimate | None, paper: Estimate | None) -> tuple[fi
         for number, side, source in ((ours, -1, ""), (paper, 1, "paper "))
         if number
     )
+
+
+def _amount(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

@@ -12,8 +12,6 @@ from deepccg.records import Estimate
 from deepccg.report.figures.style import SeriesStyle
 
 Pair: TypeAlias = tuple[float, float]
-PAGE_WIDTH = 400  # about the column of a phone: text keeps its size there
-_STEPS = [1, 2, 2.5, 5, 10]
 
 
 @dataclass(frozen=True)
@@ -43,27 +41,14 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Box:
-    """A rectangle."""
+class Bar:
+    """A filled rectangle."""
 
     left: float
     right: float
     bottom: float
     top: float
-
-
-@dataclass(frozen=True)
-class Bar(Box):
-    """A filled rectangle."""
-
     tooltip: str = ""
-
-
-@dataclass(frozen=True)
-class Image(Box):
-    """Pixels ``[H, W, 3 or 4]`` in a rectangle."""
-
-    pixels: npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
@@ -111,11 +96,11 @@ class Panel:
     alt: str = ""  # the content in words, for those who hear the page
     rules: tuple[Rule, ...] = ()
     top: Axis | None = None  # a second axis with the range of ``x``
-    image: Image | None = None
+    image: npt.NDArray[np.uint8] | None = None  # ``[H, W, 3 or 4]``: fills the panel
     texts: tuple[Text, ...] = ()
     names: Literal["", "line ends", "points", "legend"] = ""  # of series, where no page names them
     # On the page, in pixels: the whole width, the plot area's height, and margins.
-    width: float = PAGE_WIDTH
+    width: float = 400  # about the column of a phone: text keeps its size there
     height: float = 196
     left: float = 40
     right: float = 12
@@ -146,8 +131,7 @@ def rounded_axis(
     >>> (axis.low, axis.high), [text for _, text in axis.ticks]
     ((0.0, 100.0), ['0', '20', '40', '60', '80', '100'])
     """
-    known = list(values)
-    low, high = min(known), max(known)
+    low, high = min(known := list(values)), max(known)
     if low == high:
         low, high = low - 1, high + 1
     ticks = [tick for tick in _round_numbers(low, high, about) if limits[0] <= tick <= limits[1]]
@@ -191,19 +175,19 @@ def tick_text(value: float) -> str:
 
 
 def _named(ticks: Iterable[float]) -> tuple[tuple[float, str], ...]:
-    return tuple((float(tick), tick_text(float(tick))) for tick in ticks)
+    return tuple((tick, tick_text(tick)) for tick in ticks)
 
 
 def _round_numbers(low: float, high: float, about: int) -> list[float]:
-    """Round numbers around a range, at most one beyond each end."""
+    """Return round numbers around a range, at most one beyond each end."""
     from matplotlib.ticker import MaxNLocator
 
-    found = MaxNLocator(about, steps=_STEPS).tick_values(low, high)
+    found = MaxNLocator(about, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
     return [round(float(value), 12) for value in found]
 
 
 def _log_numbers(low: float, high: float) -> list[float]:
-    """1, 2, 5 of each power of ten; more if the ends are near, fewer if they are far apart."""
+    """Return 1, 2, 5 of each power of ten; more if the ends are near, fewer if they are far."""
     if high < 4 * low:
         return _round_numbers(low, high, 6)
     heads = (1, 1.5, 2, 3, 5, 7) if high < 10 * low else (1, 2, 5) if high < 2000 * low else (1,)

@@ -6,11 +6,12 @@ import numpy as np
 import numpy.typing as npt
 
 from deepccg.report.figures import description as fig
-from deepccg.report.figures.style import needs_white_text, scale_colours
+from deepccg.report.figures.style import scale_colours
 
 _SIDE, _LEFT = 200, 30  # pixels
 _COLUMNS = 4
 _NUMBERED = 10  # tasks up to which the cells have numbers
+_DARK_BELOW = 0.6  # values on whose colour white text is read best
 
 
 def heat_maps(matrices: Mapping[str, npt.NDArray[np.float64]]) -> fig.Figure:
@@ -27,13 +28,12 @@ def heat_maps(matrices: Mapping[str, npt.NDArray[np.float64]]) -> fig.Figure:
 
 def colour_scale() -> fig.Panel:
     """Describe the colours of 0 to 100 percent."""
-    pixels = scale_colours(np.linspace(0, 1, 120)[None])
     return fig.Panel(
         "Colours",
         fig.Axis("", 0, 100, ((0, "0 %"), (50, "50 %"), (100, "100 %"))),
         fig.Axis("", 0, 1),
         alt="from dark for 0 to light for 100 percent accuracy",
-        image=fig.Image(0, 100, 0, 1, pixels),
+        image=scale_colours(np.linspace(0, 1, 120)[None]),
         width=240,
         height=10,
         left=14,
@@ -46,7 +46,7 @@ def _panel(label: str, matrix: npt.NDArray[np.float64]) -> fig.Panel:
     last = matrix[~np.isnan(matrix).all(axis=1)][-1]
     ticks = tuple(tick for tick in fig.axis_between("", 0, tasks - 1).ticks if tick[0] % 1 == 0)
     numbers = tuple(
-        fig.Text(time, task, f"{100 * value:.0f}", needs_white_text(value))
+        fig.Text(time, task, f"{100 * value:.0f}", bool(value < _DARK_BELOW))
         for (time, task), value in np.ndenumerate(matrix)
         if tasks <= _NUMBERED and not np.isnan(value)
     )
@@ -56,7 +56,7 @@ def _panel(label: str, matrix: npt.NDArray[np.float64]) -> fig.Panel:
         fig.Axis("task", tasks - 0.5, -0.5, ticks),
         alt=f"After the last task the accuracy is {100 * np.nanmin(last):.0f} to "
         f"{100 * np.nanmax(last):.0f} percent over {tasks} tasks",
-        image=fig.Image(-0.5, tasks - 0.5, tasks - 0.5, -0.5, scale_colours(matrix.T)),
+        image=scale_colours(matrix.T),
         texts=numbers,
         width=_LEFT + _SIDE + 4,
         height=_SIDE,

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Drawing
 
+_METADATA = {"pdf": ("Creator", "Producer", "CreationDate"), "png": ("Software",)}  # left out
 _DPI = 200  # twice the screen's, sharp at README width
 _MARKERS = {"circle": "o", "square": "s", "triangle": "^", "diamond": "D"}
 _RULES = {"grid": LINE, "boundary": QUIET, "zero": INK, "now": INK}
@@ -37,12 +38,8 @@ def save(figure: "Figure | Drawing", *paths: str | os.PathLike[str], title: str 
     """
     drawing = draw(figure, title) if isinstance(figure, Figure) else figure
     for path in map(Path, paths):
-        content = io.BytesIO()
-        if path.suffix == ".pdf":
-            about = {"Creator": None, "Producer": None, "CreationDate": None}
-            drawing.savefig(content, format="pdf", metadata=about)
-        else:
-            drawing.savefig(content, format="png", metadata={"Software": None})
+        content, kind = io.BytesIO(), "pdf" if path.suffix == ".pdf" else "png"
+        drawing.savefig(content, format=kind, metadata=dict.fromkeys(_METADATA[kind]))
         write_atomically(path, content.getvalue())
     return [Path(path) for path in paths]
 
@@ -127,9 +124,8 @@ def _draw_panel(axes: "Axes", panel: Panel, legend_title: str) -> None:
         colour = "white" if text.on_dark else "black"
         axes.text(text.x, text.y, text.text, ha="center", va="center", color=colour, fontsize=7)
     if panel.image is not None:
-        image = panel.image
-        extent = (image.left, image.right, image.bottom, image.top)
-        axes.imshow(image.pixels, extent=extent, interpolation="nearest", aspect="equal")
+        extent = (panel.x.low, panel.x.high, panel.y.low, panel.y.high)
+        axes.imshow(panel.image, extent=extent, interpolation="nearest", aspect="equal")
         axes.spines[:].set_visible(False)
         axes.set_anchor("NW")
     # Last: images and error bars move the limits.
@@ -156,15 +152,13 @@ def _draw_axes(axes: "Axes", panel: Panel) -> None:
     x, y = panel.x, panel.y
     axes.set(xscale="log" if x.log else "linear", yscale="log" if y.log else "linear")
     axes.minorticks_off()
-    axes.set_xticks([value for value, _ in x.ticks], [text for _, text in x.ticks])
-    axes.set_yticks([value for value, _ in y.ticks], [text for _, text in y.ticks])
-    if y.categories:
-        axes.tick_params(axis="y", labelcolor=INK, pad=8)
     axes.set(xlabel=x.label, ylabel=y.label)
-    for axis in (axes.xaxis, axes.yaxis):
-        described = x if axis is axes.xaxis else y
+    for axis, described in ((axes.xaxis, x), (axes.yaxis, y)):
+        axis.set_ticks([value for value, _ in described.ticks], [t for _, t in described.ticks])
         if described.grid:
             axis.grid(visible=True, color=LINE, linewidth=0.6)
+    if y.categories:
+        axes.tick_params(axis="y", labelcolor=INK, pad=8)
     if panel.top:
         top = axes.secondary_xaxis("top")
         top.set_xticks([v for v, _ in panel.top.ticks], [text for _, text in panel.top.ticks])

@@ -75,17 +75,12 @@ def _panel(
 
 
 def _series(label: str, x: Floats, y: Floats, style: SeriesStyle) -> fig.Series:
-    points = binned(x, y)
+    points = tuple(fig.Point(*place) for place in binned(x, y))
     fitted = fit_line(x, y)
     if fitted is None:
-        return fig.Series(label, style, points=tuple(fig.Point(*p) for p in points), tooltip=label)
-    slope = slope_text(fitted.slope)
-    ends = (points[0][0], points[-1][0])
-    return fig.Series(
-        label,
-        style,
-        line=tuple((end, fitted.intercept + fitted.slope.value * end) for end in ends),
-        points=tuple(fig.Point(*point) for point in points),
-        tooltip=f"{label}, slope {slope}",
-        legend=f"{label}: " + slope.replace(" ", "\N{NO-BREAK SPACE}"),
-    )
+        return fig.Series(label, style, points=points, tooltip=label)
+    ends, slope = (points[0].x, points[-1].x), slope_text(fitted.slope)
+    line = tuple((end, fitted.intercept + fitted.slope.value * end) for end in ends)
+    legend = f"{label}: " + slope.replace(" ", "\N{NO-BREAK SPACE}")
+    tooltip = f"{label}, slope {slope}"
+    return fig.Series(label, style, line=line, points=points, tooltip=tooltip, legend=legend)

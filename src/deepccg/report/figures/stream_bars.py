@@ -33,12 +33,10 @@ def stream_from_counts(
         raise RecordError(f"cannot draw {presence.shape} counts of {len(class_names)} classes")
     counts, edges = _binned(np.asarray(presence, dtype=np.int64), boundaries)
     share = counts / np.maximum(counts.sum(axis=0), 1)
-    spans = [
-        _joined(
-            [(float(edges[b]), float(edges[b + 1]), float(row[b])) for b in np.flatnonzero(row)]
-        )
-        for row in share / share.max()
-    ]
+    spans = []
+    for row in share / share.max():
+        bins = zip(edges[:-1].tolist(), edges[1:].tolist(), row.tolist(), strict=True)
+        spans.append(_joined([(begin, end, size) for begin, end, size in bins if size]))
     starts = [0, *boundaries] if boundaries else []
     return fig.Figure((_panel(class_names, spans, starts, float(edges[-1])),))
 
@@ -48,10 +46,7 @@ def stream_from_evaluations(
 ) -> fig.Figure:
     """Describe the stream of one run: within a task its classes are taken to come evenly.
 
-    Args:
-        evaluations: Of one run.
-        names: Of the classes; a label that has none is itself.
-        caption: What a reader must know.
+    A class without a name is called by its label.
     """
     tasks = task_spans(evaluations)
     classes = list(dict.fromkeys(label for _, _, labels in tasks for label in labels))
@@ -81,7 +76,7 @@ def task_spans(evaluations: Sequence[Evaluation]) -> list[tuple[float, float, tu
 def _panel(
     names: Sequence[str], spans: Sequence[Sequence[Span]], starts: Sequence[float], end: float
 ) -> fig.Panel:
-    count, colours = len(names), np.linspace(0.15, 0.75, len(names))
+    count, shades = len(names), np.linspace(0.15, 0.75, len(names))
     every = -(-len(starts) // _MOST_NUMBERS) or 1
     middles = [(a + b) / 2 for a, b in zip(starts, [*starts[1:], end], strict=False)]
     numbers = tuple((middles[k], str(k)) for k in range(0, len(starts), every))
@@ -90,8 +85,8 @@ def _panel(
         x=fig.axis_between("examples seen", 0, end),
         y=fig.category_axis(names, _MOST_NAMES),
         series=tuple(
-            fig.Series(name, colour=scale_colour(colours[k]), bars=_bars(k, name, spans[k]))
-            for k, name in enumerate(names)
+            fig.Series(name, colour=scale_colour(shade), bars=tuple(_bar(k, name, *s) for s in own))
+            for k, (name, own, shade) in enumerate(zip(names, spans, shades, strict=True))
         ),
         alt=f"{len(starts) or 1} tasks, {count} classes, {end:,.0f} examples",
         rules=tuple(fig.Rule(start) for start in starts[every::every]),
@@ -101,17 +96,10 @@ def _panel(
     )
 
 
-def _bars(row: int, name: str, spans: Sequence[Span]) -> tuple[fig.Bar, ...]:
-    return tuple(
-        fig.Bar(
-            begin,
-            end,
-            row + thickness * _THICKNESS / 2,
-            row - thickness * _THICKNESS / 2,
-            tooltip=f"{name}: examples {begin:,.0f} to {end:,.0f}",
-        )
-        for begin, end, thickness in spans
-    )
+def _bar(row: int, name: str, begin: float, end: float, thickness: float) -> fig.Bar:
+    half = thickness * _THICKNESS / 2
+    tooltip = f"{name}: examples {begin:,.0f} to {end:,.0f}"
+    return fig.Bar(begin, end, row + half, row - half, tooltip)
 
 
 def _binned(

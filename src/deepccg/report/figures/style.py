@@ -15,22 +15,15 @@ DARK = ("#5CB3F2", "#FF9248", "#35CFA0", "#EE9CCB", "#A5DBFF", "#FFC85C", "#A0AA
 INK, QUIET, LINE = "#22272E", "#6E7781", "#D0D7DE"  # text, secondary text and grid on white
 DASHES = ((), (6, 3), (2, 3), (8, 3, 2, 3))
 MARKERS = ("circle", "square", "triangle", "diamond")
-_DARK_BELOW = 0.6  # values on whose colour white text is read best
 
 
 @dataclass(frozen=True)
 class SeriesStyle:
-    """How a series is drawn.
+    """How a series is drawn."""
 
-    Args:
-        slot: The number of its colour.
-        variant: Which dashes and marker it has among the series of that colour.
-        method: The method that the page's filters know it by.
-    """
-
-    slot: int
-    variant: int = 0
-    method: str = ""
+    slot: int  # the number of its colour
+    variant: int = 0  # which dashes and marker it has among the series of that colour
+    method: str = ""  # that the page's filters know it by
 
     @property
     def colour(self) -> str:
@@ -56,17 +49,12 @@ def series_styles(rows: Iterable[tuple[str, str]]) -> dict[str, SeriesStyle]:
     """
     # Methods with a colour to themselves come first; unknown ones, which take what is left, last.
     known = sorted(METHOD_ENTRIES, key=lambda name: METHOD_ENTRIES[name].shares_slot)
-    ordered = sorted(
-        dict(rows).items(),
-        key=lambda row: known.index(row[1]) if row[1] in known else len(known),
-    )
+    place = {method: k for k, method in enumerate(known)}
     taken = [0] * len(LIGHT)
     found = {}
-    for label, method in ordered:
-        if method in METHOD_ENTRIES:
-            slot = METHOD_ENTRIES[method].slot
-        else:
-            slot = min(range(len(LIGHT)), key=lambda s: taken[s])
+    for label, method in sorted(dict(rows).items(), key=lambda row: place.get(row[1], len(known))):
+        entry = METHOD_ENTRIES.get(method)
+        slot = entry.slot if entry else taken.index(min(taken))
         found[label] = SeriesStyle(slot, taken[slot], method)
         taken[slot] += 1
     return found
@@ -95,8 +83,3 @@ def scale_colour(value: float) -> str:
     '#440154'
     """
     return "#" + scale_colours([value])[0, :3].tobytes().hex()
-
-
-def needs_white_text(value: float) -> bool:
-    """Whether text on the colour of a value between 0 and 1 has to be white."""
-    return value < _DARK_BELOW

@@ -4,13 +4,12 @@ import base64
 import io
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 from markupsafe import Markup, escape
 
-from deepccg.report.figures.description import Axis, Bar, Box, Figure, Panel, Point, Rule, Series
+from deepccg.report.figures.description import Axis, Bar, Panel, Point, Rule, Series
 from deepccg.report.figures.style import SeriesStyle
 
 _LETTER = 6.5  # pixels, about the width of one in a label
@@ -22,23 +21,6 @@ _SHAPES = {  # paths around the origin
 }
 
 
-@dataclass(frozen=True)
-class PageFigure:
-    """A panel on the page; without a drawing where there is nothing to draw."""
-
-    title: str
-    drawing: Markup | None
-    caption: str
-
-
-def page_figures(figure: Figure) -> list[PageFigure]:
-    """Return the panels of a figure for the page, each with the figure's caption."""
-    return [
-        PageFigure(panel.title, None if panel.empty else svg(panel), figure.caption)
-        for panel in figure.panels
-    ]
-
-
 def svg(panel: Panel) -> Markup:
     """Draw a panel.
 
@@ -47,7 +29,7 @@ def svg(panel: Panel) -> Markup:
     """
     drawing = _Drawing(panel)
     filtered = panel.y.categories and any(s.style and s.style.method for s in panel.series)
-    return _element(
+    return element(
         "svg",
         *drawing.axes(),
         *(drawing.rule(rule) for rule in panel.rules),
@@ -62,8 +44,24 @@ def svg(panel: Panel) -> Markup:
 def swatch(style: SeriesStyle) -> Markup:
     """Draw the line and marker of a series, for a legend."""
     parts = _line([(1, 6), (27, 6)], style), _marker(14, 6, style)
-    group = _element("g", *parts, class_=f"series s{style.slot}")
-    return _element("svg", group, viewBox="0 0 28 12", role="img", aria_label="colour")
+    group = element("g", *parts, class_=f"series s{style.slot}")
+    return element("svg", group, viewBox="0 0 28 12", role="img", aria_label="colour")
+
+
+def element(tag: str, *children: str, **attributes: str | float | None) -> Markup:
+    """Return an element, its attributes and all children that are no markup escaped.
+
+    ``class_`` is ``class``, ``_`` within a name a hyphen; what is ``None`` is left out.
+    """
+    named = "".join(
+        f' {name.strip("_").replace("_", "-")}="{escape(_number(value))}"'
+        for name, value in attributes.items()
+        if value is not None
+    )
+    if not children:
+        return Markup(f"<{tag}{named}/>")  # noqa: S704  (the attributes are escaped)
+    inside = Markup("").join(children)
+    return Markup(f"<{tag}{named}>{inside}</{tag}>")  # noqa: S704  (both are escaped)
 
 
 class _Drawing:
@@ -82,8 +80,9 @@ class _Drawing:
         """Everything but the series, to which the names of categories belong."""
         panel = self.panel
         if panel.image is not None:
+            place = {"x": self.left, "y": self.top, "width": self.right - self.left}
             how = {"preserveAspectRatio": "none", "class": "pixels"}
-            yield _element("image", href=_png(panel.image.pixels), **self.box(panel.image), **how)
+            yield element("image", href=_png(panel.image), **place, height=panel.height, **how)
         yield from (self.rule(Rule(value, "x")) for value, _ in panel.x.ticks if panel.x.grid)
         yield from (self.rule(Rule(value, "y")) for value, _ in panel.y.ticks if panel.y.grid)
         for value, name in () if panel.y.categories else panel.y.ticks:
@@ -92,7 +91,7 @@ class _Drawing:
             yield _text(0, self.top - 13, panel.y.label, "axis", "start")
         numbers = [_text(self.x(v), self.bottom + 16, name, "tick") for v, name in panel.x.ticks]
         label = _text(panel.width - 12, self.bottom + 33, panel.x.label, "axis", "end")
-        yield _element("g", *numbers, *([label] if panel.x.label else []), class_="foot")
+        yield element("g", *numbers, *([label] if panel.x.label else []), class_="foot")
         for text in panel.texts:
             class_ = "on-dark" if text.on_dark else "on-light"
             yield _text(self.x(text.x), self.y(text.y) + 4, text.text, class_)
@@ -104,68 +103,57 @@ class _Drawing:
     def series(self, number: int, series: Series) -> Markup:
         """A group of everything that belongs to a series, with its tooltip."""
         style = series.style or SeriesStyle(0)
-        parts = [_element("title", series.tooltip)] if series.tooltip else []
+        parts = [element("title", series.tooltip)] if series.tooltip else []
         name = dict(self.panel.y.ticks).get(number) if self.panel.y.categories else None
         if name is not None:
             most = int((self.left - 8) / _LETTER)
             short = name if len(name) <= most else name[: most - 1] + "…"
             parts.append(_text(self.left - 8, self.y(number) + 4, short, "label", "end"))
         if series.band:
-            edges = [(x, y) for (x, _), (y, _) in zip(series.line, series.band, strict=True)]
-            edges += [(x, y) for (x, _), (_, y) in zip(series.line, series.band, strict=True)][::-1]
+            pairs = list(zip(series.line, series.band, strict=True))
+            edges = [(x, low) for (x, _), (low, _) in pairs]
+            edges += [(x, high) for (x, _), (_, high) in reversed(pairs)]
             corners = " ".join(f"{self.x(x):.1f},{self.y(y):.1f}" for x, y in edges)
-            parts.append(_element("polygon", points=corners, class_="band"))
+            parts.append(element("polygon", points=corners, class_="band"))
         if series.line:
             parts.append(_line([(self.x(x), self.y(y)) for x, y in series.line], style))
         parts += [self.point(point, style) for point in series.points]
         parts += [self.bar(bar, series.colour or None) for bar in series.bars]
         class_ = f"series s{style.slot}" if series.style else None
-        return _element("g", *parts, class_=class_, data_method=style.method or None)
+        return element("g", *parts, class_=class_, data_method=style.method or None)
 
     def point(self, point: Point, style: SeriesStyle) -> Markup:
         """A marker with its error bars, text and tooltip."""
         x, y = self.x(point.x), self.y(point.y)
-        parts = [_element("title", point.tooltip)] if point.tooltip else []
+        parts = [element("title", point.tooltip)] if point.tooltip else []
         end = x + 4
         if point.x_error:
             low, high = map(self.x, point.x_error)
             end = max(end, high)
-            parts.append(_element("line", x1=low, y1=y, x2=high, y2=y, class_="error"))
+            parts.append(element("line", x1=low, y1=y, x2=high, y2=y, class_="error"))
         if point.y_error:
             low, high = map(self.y, point.y_error)
-            parts.append(_element("line", x1=x, y1=low, x2=x, y2=high, class_="error"))
+            parts.append(element("line", x1=x, y1=low, x2=x, y2=high, class_="error"))
         parts.append(_marker(x, y, style, hollow=point.hollow))
         if point.text:
             parts.append(_text(end + 5, y + 4, point.text, "value", "start"))
         if len(parts) == 1:
             return parts[0]
-        return _element("g", *parts, class_="paper" if point.hollow else None)
+        return element("g", *parts, class_="paper" if point.hollow else None)
 
     def bar(self, bar: Bar, colour: str | None) -> Markup:
         """A rectangle, wide enough to be seen."""
-        box = self.box(bar)
-        box["width"] = max(box["width"], 0.5)
-        parts = [_element("title", bar.tooltip)] if bar.tooltip else []
-        return _element("rect", *parts, **box, rx=min(2, box["height"] / 4), fill=colour)
-
-    def box(self, box: Box) -> dict[str, float]:
-        """The place of a rectangle."""
-        return {
-            "x": self.x(box.left),
-            "y": self.y(box.top),
-            "width": self.x(box.right) - self.x(box.left),
-            "height": self.y(box.bottom) - self.y(box.top),
-        }
+        x, y, height = self.x(bar.left), self.y(bar.top), self.y(bar.bottom) - self.y(bar.top)
+        size = {"width": max(self.x(bar.right) - x, 0.5), "height": height}
+        parts = [element("title", bar.tooltip)] if bar.tooltip else []
+        return element("rect", *parts, x=x, y=y, **size, rx=min(2, height / 4), fill=colour)
 
     def rule(self, rule: Rule) -> Markup:
         """A line across the panel; one that a script moves has the ends of its way."""
-        x, y = ((self.left, self.right), (self.bottom, self.top))
-        if rule.axis == "x":
-            x = (self.x(rule.value),) * 2
-        else:
-            y = (self.y(rule.value),) * 2
+        x = [self.x(rule.value)] * 2 if rule.axis == "x" else [self.left, self.right]
+        y = [self.y(rule.value)] * 2 if rule.axis == "y" else [self.top, self.bottom]
         way = {"data_first": self.left, "data_last": self.right} if rule.kind == "now" else {}
-        return _element("line", x1=x[0], y1=y[1], x2=x[1], y2=y[0], class_=rule.kind, **way)
+        return element("line", x1=x[0], y1=y[0], x2=x[1], y2=y[1], class_=rule.kind, **way)
 
 
 def _scale(axis: Axis, first: float, last: float) -> Callable[[float], float]:
@@ -175,33 +163,20 @@ def _scale(axis: Axis, first: float, last: float) -> Callable[[float], float]:
     return lambda value: first + (convert(value) - low) / ((high - low) or 1.0) * (last - first)
 
 
-def _element(tag: str, *children: str, **attributes: str | float | None) -> Markup:
-    """Escape whatever is not markup; ``class_`` is ``class``, ``_`` within a name a hyphen."""
-    named = "".join(
-        f' {name.strip("_").replace("_", "-")}="{escape(_number(value))}"'
-        for name, value in attributes.items()
-        if value is not None
-    )
-    if not children:
-        return Markup(f"<{tag}{named}/>")  # noqa: S704  (the attributes are escaped)
-    inside = Markup("").join(children)
-    return Markup(f"<{tag}{named}>{inside}</{tag}>")  # noqa: S704  (both are escaped)
-
-
 def _text(x: float, y: float, text: str, class_: str, anchor: str = "middle") -> Markup:
-    return _element("text", text, x=x, y=y, text_anchor=anchor, class_=class_)
+    return element("text", text, x=x, y=y, text_anchor=anchor, class_=class_)
 
 
 def _line(points: list[tuple[float, float]], style: SeriesStyle) -> Markup:
     path = "M" + "L".join(f"{_number(x)} {_number(y)}" for x, y in points)
     dashes = " ".join(map(_number, style.dashes)) or None
-    return _element("path", d=path, class_="line", stroke_dasharray=dashes)
+    return element("path", d=path, class_="line", stroke_dasharray=dashes)
 
 
 def _marker(x: float, y: float, style: SeriesStyle, *, hollow: bool = False) -> Markup:
     place = f"translate({_number(x)} {_number(y)})"
     class_ = "hollow" if hollow else "dot"
-    return _element("path", d=_SHAPES[style.marker], transform=place, class_=class_)
+    return element("path", d=_SHAPES[style.marker], transform=place, class_=class_)
 
 
 def _number(value: str | float) -> str:

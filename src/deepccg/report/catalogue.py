@@ -1,0 +1,183 @@
+"""The figures and tables of a comparison, by the name that their files have, and those files."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from deepccg.records import Mode, accuracy_matrix, write_atomically
+from deepccg.report.comparisons import Comparison, Row
+from deepccg.report.costs import network_passes, seconds_learning, stored_bytes
+from deepccg.report.figures import (
+    Figure,
+    SeriesStyle,
+    Stored,
+    accuracy_curves,
+    comparison_dots,
+    cost_scatter,
+    heat_maps,
+    memory_images,
+    save,
+    series_styles,
+    shift_scatter,
+    stream_from_evaluations,
+)
+from deepccg.report.table import Table
+from deepccg.report.tables import cost_table, overview_table, results_table, shift_table
+
+Styles = Mapping[str, SeriesStyle]
+_COSTS = (  # name of the file, what accuracy is drawn against, the same with its unit, its value
+    ("passes", "network passes", "network passes per example", network_passes),
+    ("bytes", "memory", "stored bytes", stored_bytes),
+    ("seconds", "time", "seconds learning", seconds_learning),
+)
+
+
+@dataclass(frozen=True)
+class RowDetails:
+    """Information about a row that its records do not hold."""
+
+    command: str  # makes the row again
+    protocols: Mapping[int, str]  # the audit of each run in one line, by seed
+    stored: Stored | str  # the memory of the first seed, or why it is not known
+
+
+def export_report(
+    comparisons: Sequence[Comparison],
+    details: Mapping[str, RowDetails],
+    directory: str | os.PathLike[str],
+) -> list[Path]:
+    """Write tables as Markdown, LaTeX and CSV, figures as PNG and PDF; returns the files.
+
+    Each file is whole or not there.
+    """
+    target = Path(directory)
+    styles = series_styles((row.label, row.method) for each in comparisons for row in each.rows)
+    tables = {"overview": overview_table(comparisons)} if len(comparisons) > 1 else {}
+    for comparison in comparisons:
+        own = comparison_tables(comparison)
+        tables |= {f"{comparison.key}-{name}": table for name, table in own.items()}
+    written: list[Path] = []
+    for name, table in tables.items():
+        texts = {".md": table.markdown(), ".tex": table.latex(), ".csv": table.csv()}
+        written += write_texts(texts, target / name)
+    for comparison in comparisons:
+        for name, figure in comparison_figures(comparison, details, styles).items():
+            if not figure.panels[0].empty:
+                paths = [target / f"{comparison.key}-{name}{suffix}" for suffix in (".png", ".pdf")]
+                written += save(figure, *paths, title=comparison.title)
+    return written
+
+
+def comparison_tables(comparison: Comparison) -> dict[str, Table]:
+    """Return every table that the comparison's runs have data for."""
+    tables = {
+        "results": results_table(comparison),
+        "cost": cost_table(comparison),
+        "shift": shift_table(comparison.rows),
+    }
+    return {name: table for name, table in tables.items() if table is not None}
+
+
+def comparison_figures(
+    comparison: Comparison, details: Mapping[str, RowDetails], styles: Styles
+) -> dict[str, Figure]:
+    """Describe every figure that the runs have data for; details are by key, styles by label."""
+    rows, run = comparison.rows, comparison.streamed.first
+    online = [row for row in rows if not row.offline]
+    curves = {row.label: row.evaluations for row in online}
+    matrices = {row.label: mean_matrix(row, comparison.scenario) for row in online}
+    maps = {label: matrix for label, matrix in matrices.items() if matrix is not None}
+    memories = [(row, own) for row in rows if isinstance(own := details[row.key].stored, Stored)]
+    names = dict(enumerate(memories[0][1].names)) if memories else {}
+    text = f"Seed {run.seed}; other seeds bring the classes in another order."
+    return {
+        "accuracy": accuracy_curves(curves, styles, (comparison.scenario, comparison.other)),
+        "stream": stream_from_evaluations(run.evaluations, names, text),
+        **_final_figures(comparison, styles),
+        **({"tasks": heat_maps(maps)} if maps else {}),
+        **_shift_figures(comparison, styles),
+        **_cost_figures(comparison, styles),
+        **{f"memory-{row.key}": memory_images(own, row.label) for row, own in memories},
+    }
+
+
+def mean_matrix(row: Row, mode: Mode) -> npt.NDArray[np.float64] | None:
+    """Return ``a[t, i]`` over the seeds; ``None`` unless all runs have the same two or more t."""
+    found = [accuracy_matrix(run.evaluations, mode) for run in row.runs.values()]
+    if len({matrix.shape for matrix in found}) != 1:
+        return None
+    mean: npt.NDArray[np.float64] = np.mean(found, axis=0)
+    moments = ~np.isnan(mean).all(axis=1)
+    return mean if moments.sum() >= 2 else None
+
+
+def _final_figures(comparison: Comparison, styles: Styles) -> dict[str, Figure]:
+    own, rows = comparison.scenario, comparison.rows
+    accuracy = {
+        row.label: (ours, comparison.paper(row))
+        for row in rows
+        if (ours := row.metric(f"{own}_accuracy"))
+    }
+    lost = {row.label: (value, None) for row in rows if (value := row.metric(f"{own}_forgetting"))}
+    figures = {"final": comparison_dots(accuracy, styles)} if accuracy else {}
+    if lost:
+        text = "How far accuracy on earlier tasks fell from its best. Lower is better."
+        figures["forgetting"] = comparison_dots(
+            lost, styles, title="Forgetting", axis="points", caption=text
+        )
+    return figures
+
+
+def _shift_figures(comparison: Comparison, styles: Styles) -> dict[str, Figure]:
+    followed = [row for row in comparison.rows if row.shifts]
+    if not followed:
+        return {}
+    figures = {"shift": shift_scatter({row.label: row.shifts for row in followed}, styles)}
+    means = {}
+    for row in followed:
+        each = [[shift.misalignment for shift in run.shifts] for run in row.runs.values()]
+        if value := row.mean_of(float(np.mean(own)) if own else None for own in each):
+            means[row.label] = (value, None)
+    if means:
+        text = (
+            "Mean over batches of the accuracy on the new embeddings with the classifier from "
+            "before the step minus that with the one from after it. Far below 0: the old "
+            "classifier no longer fits, the new one does."
+        )
+        figures["misalignment"] = comparison_dots(
+            means, styles, title="Mean misalignment", axis="points of accuracy", caption=text
+        )
+    return figures
+
+
+def _cost_figures(comparison: Comparison, styles: Styles) -> dict[str, Figure]:
+    """Describe accuracy against each cost in which rows differ."""
+    figures, metric = {}, f"{comparison.scenario}_accuracy"
+    for name, title, axis, cost_of in _COSTS:
+        costs = {row.label: (cost_of(row), row.metric(metric)) for row in comparison.rows}
+        # What costs nothing has no place on a logarithmic axis.
+        free = [label for label, (cost, _) in costs.items() if cost and cost.mean == 0]
+        points = {
+            label: (cost, accuracy)
+            for label, (cost, accuracy) in costs.items()
+            if cost and cost.mean > 0 and accuracy
+        }
+        if len({cost.mean for cost, _ in points.values()}) > 1:
+            text = "To the left: cheaper. Up: more accurate."
+            text += f" Not shown, at no cost: {', '.join(free)}." if free else ""
+            figures[f"cost-{name}"] = cost_scatter(
+                points, styles, title=f"Accuracy against {title}", axis=axis, caption=text
+            )
+    return figures
+
+
+def write_texts(texts: Mapping[str, str], stem: Path) -> list[Path]:
+    """Write a file for each suffix; returns the files."""
+    paths = {stem.with_name(stem.name + suffix): text for suffix, text in texts.items()}
+    for path, text in paths.items():
+        write_atomically(path, text.encode())
+    return list(paths)
