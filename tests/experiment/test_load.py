@@ -12,7 +12,7 @@ import torch
 
 from deepccg.core import InputError, StateMismatch, Task
 from deepccg.experiment import RunResult, learner_class, load, load_run, run
-from deepccg.experiment.checkpoint import load_checkpoint
+from deepccg.experiment.session import load_checkpoint
 from deepccg.methods import METHODS
 from deepccg.records import RecordError
 from deepccg.streams import load_dataset

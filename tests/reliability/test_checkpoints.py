@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from deepccg.core import InputError, State, StateMismatch
 from deepccg.experiment import CheckpointWarning, load, load_run, run
-from deepccg.experiment.checkpoint import load_checkpoint
+from deepccg.experiment.session import load_checkpoint
 from deepccg.experiment.writer import CheckpointSchedule
 from deepccg.learners import state_file
 from deepccg.learners.state_file import save_state

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from killing import QUICK, Forks, Moment, Outcome, Whole, fingerprint
 
-from deepccg.experiment.checkpoint import load_checkpoint
+from deepccg.experiment.session import load_checkpoint
 
 LINE = re.compile(
     r"Error: cannot write (?P<what>\S+): No space left on device; "

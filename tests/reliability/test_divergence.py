@@ -21,8 +21,8 @@ from deepccg.core import (
     has_finite_squares,
 )
 from deepccg.experiment import load, run
-from deepccg.experiment.checkpoint import load_checkpoint
 from deepccg.experiment.guards import check_state, check_step
+from deepccg.experiment.session import load_checkpoint
 from deepccg.methods import METHODS, NetworkLearner
 from deepccg.networks import MLP
 from deepccg.records import RunDirectory, find_runs

@@ -48,7 +48,9 @@ class ShiftMeter:
         """
         before = self._before
         after = self._before = self._snapshot(learner)
-        distance, spread = _mean_distance(before.z, after.z), _mean_pairwise_distance(before.z)
+        distance = torch.linalg.vector_norm((before.z - after.z).double(), dim=1).mean()
+        pairs = torch.pdist(before.z.double())  # |z_i - z_j|; none for a single image
+        spread = pairs.mean() if len(pairs) else pairs.sum()
         if not (torch.isfinite(distance) and torch.isfinite(spread)):
             raise Diverged(f"the embeddings are not finite after step {step}: try a smaller lr")
         return Shift(
@@ -72,14 +74,3 @@ class ShiftMeter:
     def _correct(self, snapshot: _Snapshot, z: Tensor) -> int:
         """Count images that the classifier of ``snapshot`` labels correctly at ``z``."""
         return int((predicted_labels(snapshot.classifier(z), snapshot.columns) == self._y).sum())
-
-
-def _mean_distance(one: Tensor, other: Tensor) -> Tensor:
-    """Mean of ``|one_i - other_i|``."""
-    distance: Tensor = torch.linalg.vector_norm((one - other).double(), dim=1)
-    return distance.mean()
-
-
-def _mean_pairwise_distance(z: Tensor) -> Tensor:
-    """Mean of ``|z_i - z_j|`` over all pairs; 0 for a single one."""
-    return torch.pdist(z.double()).mean() if len(z) > 1 else torch.zeros((), dtype=torch.double)

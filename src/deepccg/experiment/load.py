@@ -12,9 +12,13 @@ import torch
 
 from deepccg.core import InputError, Learner, StateMismatch, Task
 from deepccg.experiment.build import build_learner
-from deepccg.experiment.checkpoint import CheckpointWarning, load_newest
 from deepccg.experiment.config import RunConfig
-from deepccg.experiment.session import read_run_config, recorded_learner
+from deepccg.experiment.session import (
+    CheckpointWarning,
+    load_newest,
+    read_run_config,
+    recorded_learner,
+)
 from deepccg.methods import NetworkLearner
 from deepccg.records import RunDirectory
 from deepccg.streams import read_images
@@ -68,10 +72,7 @@ class TrainedRun:
 
 
 def load_run(
-    directory: str | os.PathLike[str],
-    *,
-    learner: type[Learner] | None = None,
-    device: str = "cpu",
+    directory: str | os.PathLike[str], *, learner: type[Learner] | None = None, device: str = "cpu"
 ) -> TrainedRun:
     """Load the learner of a run directory, with the names of its classes, on ``device``.
 
@@ -98,10 +99,7 @@ def load_run(
 
 
 def load(
-    directory: str | os.PathLike[str],
-    *,
-    learner: type[Learner] | None = None,
-    device: str = "cpu",
+    directory: str | os.PathLike[str], *, learner: type[Learner] | None = None, device: str = "cpu"
 ) -> Learner:
     """Load the trained learner of a run directory; see ``load_run``."""
     return load_run(directory, learner=learner, device=device).learner

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from deepccg.core import InputError, Learner, StepInfo
-from deepccg.evaluation import PredictionCallback, evaluate
+from deepccg.evaluation import PredictionCallback, ShiftMeter, evaluate
 from deepccg.experiment.audit.auditor import Auditor
 from deepccg.experiment.build import RunData, build_learner, build_run_data
 from deepccg.experiment.config import RunConfig
@@ -27,7 +27,6 @@ from deepccg.experiment.session import (
     recorded_data,
     recorded_learner,
 )
-from deepccg.experiment.shift_recorder import ShiftRecorder
 from deepccg.experiment.writer import CheckpointSchedule, RunWriter, Stopwatch
 from deepccg.records import Evaluation, RecordError, RunDirectory, Training, summary
 from deepccg.streams import Cursor, Dataset, load_dataset
@@ -162,7 +161,7 @@ def _run(
         about = {
             "stream": stream.fingerprint(),
             "shape": list(data.shape),
-            "class_names": list(data.class_names),
+            "class_names": list(dataset.class_names),
             "classes": list(stream.classes),
         }
         with (
@@ -193,7 +192,7 @@ def _learn(
 ) -> None:
     """The loop."""
     steps = len(data.stream)
-    shift = ShiftRecorder(config, data, writer, auditor, learner, cursor.position)
+    shift = _ShiftRecorder(config, data, writer, auditor, learner, cursor.position)
     watch = Stopwatch(target.timing_path, cursor.position, writer.file)
     with stop_requests() as stop, writer.explain_divergence(config, cursor):
         for batch in cursor:
@@ -230,13 +229,12 @@ def _score(
     data: RunData, learner: Learner, cursor: Cursor, on_predictions: PredictionCallback
 ) -> Evaluation:
     stream, step = data.stream, cursor.position
-    places = {task.id: place for place, task in enumerate(stream.tasks)}
     return evaluate(
         learner,
         data.test,
         step=step,
         examples=cursor.reads,
-        task=places[stream.task_of(step - 1).id],
+        task=stream.tasks.index(stream.task_of(step - 1)),
         final=step == len(stream),
         of_images=data.of_images,
         on_predictions=on_predictions,
@@ -251,3 +249,49 @@ def _evaluation_due(config: RunConfig, data: RunData, step: int) -> bool:
         stream = data.stream
         return stream.task_of(step - 1).id != stream.task_of(step).id
     return step % every == 0
+
+
+class _ShiftRecorder:
+    """After the first task, records what each batch does to that task's test images.
+
+    The learner only predicts, as in an evaluation: what it learns does not depend on this.
+
+    Args:
+        config: Its scenario decides how the images are classified.
+        data: Holds the images; without images nothing is recorded.
+        writer: Writes the records.
+        auditor: Counts the network's passes as those of an evaluation.
+        learner: The learner after ``position`` steps.
+        position: Steps done; not 0 for a run that is continued.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        data: RunData,
+        writer: RunWriter,
+        auditor: Auditor,
+        learner: Learner,
+        position: int,
+    ) -> None:
+        self._test, self._mode, self._stream = data.shift_images, config.scenario, data.stream
+        self._writer, self._auditor = writer, auditor
+        first, steps = data.stream.tasks[0], range(len(data.stream))
+        others = (step for step in steps if data.stream.task_of(step) != first)
+        self._begin = next(others, len(steps))  # the first batch of another task
+        self._meter: ShiftMeter | None = None
+        if self._test is not None and self._begin <= position < len(steps):
+            with auditor.observing(counted=False):  # counted before the run was interrupted
+                self._meter = ShiftMeter(self._test, self._mode, learner)
+
+    def after(self, step: int, learner: Learner) -> None:
+        """Record what ``step`` did; the last step of the first task only sets the reference."""
+        if self._test is None or step < self._begin:
+            return
+        with self._auditor.observing():
+            if self._meter is None:
+                self._meter = ShiftMeter(self._test, self._mode, learner)
+                return
+            task = self._stream.tasks.index(self._stream.task_of(step - 1))
+            shift = self._meter.measure(learner, step=step, task=task)
+        self._writer.record(shift)

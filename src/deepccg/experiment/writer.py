@@ -43,7 +43,18 @@ class CheckpointSchedule:
     """
 
     def __init__(self, every: int | str | None = None) -> None:
-        self._steps, self._seconds = _parse_interval(every)
+        self._steps: int | None = None
+        self._seconds: float | None = None  # ``None``: CHECKPOINT_SECONDS
+        text = "" if every is None else str(every).strip()
+        if re.fullmatch(r"\d+(\.\d*)?s", text, re.ASCII):
+            self._seconds = float(text[:-1])
+        elif re.fullmatch(r"\d+", text, re.ASCII) and int(text) > 0:
+            self._steps = int(text)
+        elif every is not None:
+            raise InputError(
+                f"checkpoint_every takes a number of steps, such as 100, or of seconds, such as "
+                f"30s; got {every!r}"
+            )
         self.saved()
 
     def due(self, step: int) -> bool:
@@ -56,21 +67,6 @@ class CheckpointSchedule:
     def saved(self) -> None:
         """Note that a checkpoint was saved just now."""
         self._saved_at = time.monotonic()
-
-
-def _parse_interval(every: int | str | None) -> tuple[int | None, float | None]:
-    """Return steps and seconds; at most one of them is not ``None``."""
-    if every is None:
-        return None, None
-    text = str(every).strip()
-    if re.fullmatch(r"\d+(\.\d*)?s", text, re.ASCII):
-        return None, float(text[:-1])
-    if re.fullmatch(r"\d+", text, re.ASCII) and int(text) > 0:
-        return int(text), None
-    raise InputError(
-        f"checkpoint_every takes a number of steps, such as 100, or of seconds, such as 30s; "
-        f"got {every!r}"
-    )
 
 
 class Stopwatch:
@@ -131,12 +127,10 @@ class RunWriter:
         about: Mapping[str, Any],
         step: int,
         records: int,
-        on_record: Callable[[Record], None] | None = None,
+        on_record: Callable[[Record], None],
     ) -> None:
-        self._target = target
-        self._about = dict(about)
-        self._saved = step
-        self._records = records
+        self._target, self._about = target, dict(about)
+        self._saved, self._records = step, records
         self._on_record = on_record
 
     def record(self, record: Record) -> None:
@@ -144,8 +138,7 @@ class RunWriter:
         with self._writing(self._target.records_path):
             append_record(self._target.records_path, record)
         self._records += 1
-        if self._on_record is not None:
-            self._on_record(record)
+        self._on_record(record)
 
     def file(self, path: Path, content: bytes) -> None:
         """Write a whole file, or leave the old one."""
