@@ -9,14 +9,13 @@ from deepccg.streams import Dataset, Split, load_dataset
 from deepccg.streams.cache import read_entry
 from deepccg.streams.mini_imagenet import mini_imagenet_recipe
 from deepccg.streams.recipes import Facts
-from deepccg.streams.tables import Columns
 
 NAMES = ["n01", "n02", "n03"]
 
 
 def load(data_dir: Path, cache: Path, **counts: int) -> Dataset:
     """The real loader, for 3 classes of 4 training and 2 test images."""
-    facts = Facts(Columns("image", "label"), (84, 84), n_classes=3)
+    facts = Facts(("image", "label"), (84, 84), n_classes=3)
     sizes = {"train_per_class": 4, "test_per_class": 2, **counts}
     recipe = mini_imagenet_recipe("timm/mini-imagenet", data_dir, ("data",), facts, **sizes)
     return recipe.dataset(cache)

@@ -198,18 +198,18 @@ def _learn(
         for batch in cursor:
             step = cursor.position
             auditor.on_batch(step)
-            with watch.learning():
+            with watch.timing("learn"):
                 info = learner.learn(batch)
             check_step(step, info)
             if progress is not None:
                 progress(step, steps, info)
             if step % TRAINING_RECORD_STEPS == 0:
                 writer.record(Training(step, info.loss, dict(info.extra)))
-            with watch.evaluating():
+            with watch.timing("evaluate"):
                 shift.after(step, learner)
             if step == steps or _evaluation_due(config, data, step):
                 check_state(step, learner.state_dict())
-                with auditor.evaluating(learner) as on_predictions, watch.evaluating():
+                with auditor.evaluating(learner) as on_predictions, watch.timing("evaluate"):
                     scores = _score(data, learner, cursor, on_predictions)
                 writer.record(scores)
             if step == steps:

@@ -252,7 +252,9 @@ def _load(
 ) -> int:
     """Load the learner's state; returns the number of steps done."""
     if saved.about.get("stream") != about["stream"]:
-        raise InputError(f"the data changed since {target.path} began: choose another directory")
+        raise InputError(
+            f"the data changed since {target.path} was begun: choose another directory"
+        )
     position = saved.about.get("position")
     if not isinstance(position, int):
         raise StateMismatch(f"{target.checkpoint_path} does not say how far the run was")

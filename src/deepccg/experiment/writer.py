@@ -6,7 +6,7 @@ import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from deepccg.core import CannotWrite, Diverged, InputError, Learner
 from deepccg.experiment.config import RunConfig
@@ -85,27 +85,21 @@ class Stopwatch:
         self._saved = [timing for timing in known if timing.steps <= position]
         self._complete = bool(self._saved) and self._saved[0].steps == position
         before = self._saved[0] if self._complete else Timing(0, 0.0, 0.0)
-        self._learning, self._evaluating = before.learning_seconds, before.evaluation_seconds
+        self._seconds = {"learn": before.learning_seconds, "evaluate": before.evaluation_seconds}
 
     @contextlib.contextmanager
-    def learning(self) -> Iterator[None]:
-        """Time a step."""
+    def timing(self, activity: Literal["learn", "evaluate"]) -> Iterator[None]:
+        """Add the time spent inside the block."""
         began = time.perf_counter()
         yield
-        self._learning += time.perf_counter() - began
-
-    @contextlib.contextmanager
-    def evaluating(self) -> Iterator[None]:
-        """Time an evaluation."""
-        began = time.perf_counter()
-        yield
-        self._evaluating += time.perf_counter() - began
+        self._seconds[activity] += time.perf_counter() - began
 
     def save(self, step: int) -> None:
         """Write the times; call it before the checkpoint of ``step`` is saved."""
         if not self._complete:
             return
-        now = Timing(step, round(self._learning, 6), round(self._evaluating, 6))
+        learning, evaluating = (round(seconds, 6) for seconds in self._seconds.values())
+        now = Timing(step, learning, evaluating)
         self._saved = [now, *(timing for timing in self._saved if timing.steps)][:KEPT_TIMINGS]
         self._write(self._path, timings_text(self._saved))
 

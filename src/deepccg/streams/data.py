@@ -167,10 +167,10 @@ def make_test_set(
 
 def _draw(rows: Sequence[IntArray], quotas: Sequence[int], seed: int) -> IntArray:
     """Draw up to ``quotas[c]`` rows of each class c; returned ascending."""
-    generators = [
-        np.random.default_rng(derive_seed(seed, "draw", str(c))) for c in range(len(rows))
-    ]
-    drawn = [g.permutation(r)[:n] for g, r, n in zip(generators, rows, quotas, strict=True)]
+    drawn = []
+    for c, (mine, quota) in enumerate(zip(rows, quotas, strict=True)):
+        generator = np.random.default_rng(derive_seed(seed, "draw", str(c)))
+        drawn.append(generator.permutation(mine)[:quota])
     return np.sort(np.concatenate(drawn))
 
 

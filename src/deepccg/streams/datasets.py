@@ -15,7 +15,6 @@ from deepccg.streams.data import Dataset, Split, rows_by_class
 from deepccg.streams.folder import is_folder
 from deepccg.streams.mini_imagenet import mini_imagenet_recipe
 from deepccg.streams.recipes import Facts, Recipe, folder_recipe, hub_recipe, parquet_recipe
-from deepccg.streams.tables import Columns
 
 DIGITS_PER_CLASS = 140  # to train on, of at least 174; the others are the test part
 
@@ -68,10 +67,10 @@ _CATALOGUE = {
 
 # How the hub stores them: columns, and the folder of the parquet files within the repository.
 _LAYOUTS = {
-    "cifar10": (Columns("img", "label"), "plain_text"),
-    "cifar100": (Columns("img", "fine_label"), "cifar100"),
+    "cifar10": (("img", "label"), "plain_text"),
+    "cifar100": (("img", "fine_label"), "cifar100"),
     # 65,000 ImageNet images of 100 classes at their own sizes, class names in the schema.
-    "mini-imagenet": (Columns("image", "label"), "data"),
+    "mini-imagenet": (("image", "label"), "data"),
 }
 
 # No leading dot, so that no name leads up in a directory. Always an owner: a single word would

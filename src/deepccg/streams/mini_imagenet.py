@@ -55,7 +55,7 @@ def mini_imagenet_recipe(
 
 
 def _all_parts(
-    repository: str, data_dir: Path | None, folders: Sequence[str], columns: Columns
+    repository: str, data_dir: Path | None, folders: Sequence[str], columns: Columns | None
 ) -> tuple[Identity, Callable[[], list[ImageSource]]]:
     """Return where all parts come from, and how to read them."""
     if data_dir is None:

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -33,12 +33,12 @@ class Facts:
     """What is known of a data set of images beforehand; None for what its files decide.
 
     Args:
-        columns: The columns of its tables.
+        columns: The image and the label column of its tables.
         image_size: Height and width; None for the size that all images share, else 32 x 32.
         n_classes: How many classes it must have.
     """
 
-    columns: Columns = field(default_factory=Columns)
+    columns: Columns | None = None
     image_size: tuple[int, int] | None = None
     n_classes: int | None = None
 

@@ -18,6 +18,8 @@ from deepccg.streams.data import encode_labels
 from deepccg.streams.images import ImageSource, read_file
 from deepccg.streams.stream import IntArray
 
+Columns = tuple[str, str]  # names of the image and the label column
+
 _IMAGE_NAMES = ("image", "img")
 _LABEL_NAMES = ("label", "labels", "fine_label", "class", "target")
 _BATCH_ROWS = 256  # images are up to some hundred kB each
@@ -38,19 +40,17 @@ class ArrowSource:
     batches: Callable[[list[str]], Iterator[Any]]
 
 
-@dataclass(frozen=True)
-class Columns:
-    """Which columns to use; None to find them by the schema."""
+def labelled_images(table: ArrowSource, columns: Columns | None = None) -> ImageSource:
+    """Return the labelled images of a table. Labels are read now, images when needed.
 
-    image: str | None = None
-    label: str | None = None
-
-
-def labelled_images(table: ArrowSource, wanted: Columns) -> ImageSource:
-    """Return the labelled images of a table. Labels are read now, images when needed."""
+    Args:
+        table: The table.
+        columns: Its image and its label column; ``None`` to find them by the schema.
+    """
     features = _features(table.schema)
-    image = _image_column(table, features, wanted.image)
-    label = _label_column(table, features, wanted.label)
+    image, label = columns or (None, None)
+    image = _image_column(table, features, image)
+    label = _label_column(table, features, label)
     values = [value for part in table.batches([label]) for value in _cells(table, part, label)]
     y, names = _encode(table, label, values, features.get(label, {}).get("names"))
 
@@ -106,7 +106,7 @@ def _only(
     table: ArrowSource, wanted: str | None, found: Sequence[str], role: str, usual: Sequence[str]
 ) -> str:
     """Return the column asked for, or the only one found."""
-    columns = ", ".join(table.schema.names) or "none"
+    columns = f"its columns are {', '.join(table.schema.names) or 'none'}"
     if wanted is not None and wanted not in table.schema.names:
         raise InputError(
             f"{table.title} has no {role} column '{wanted}'; its columns are {columns}"
@@ -114,7 +114,7 @@ def _only(
     if wanted is None and len(found) != 1:
         problem = f"several {role} columns" if found else f"no {role} column"
         raise InputError(
-            f"{table.title} has {problem}; its columns are {columns} "
+            f"{table.title} has {problem}; {columns} "
             f"(looked for one of type {role}, or named {', '.join(usual)})"
         )
     return wanted or found[0]

@@ -139,7 +139,7 @@ class StorageLimits:
     network: int
     classes: int
     dim: int
-    itemsize: int = 4
+    itemsize: int
 
     @property
     def model(self) -> int:
