@@ -39,13 +39,7 @@ class ShiftMeter:
         self._before = self._snapshot(learner)
 
     def measure(self, learner: Learner, *, step: int, task: int) -> Shift:
-        """Return what the last step has done.
-
-        Args:
-            learner: The learner after the step.
-            step: Batches learned.
-            task: Place in the stream of the last batch's task.
-        """
+        """Return what the last batch has done; ``task`` is the place of its task in the stream."""
         before = self._before
         after = self._before = self._snapshot(learner)
         distance = torch.linalg.vector_norm((before.z - after.z).double(), dim=1).mean()

@@ -24,23 +24,14 @@ from deepccg.streams import (
 
 @dataclass(frozen=True)
 class RunData:
-    """The data of a run.
-
-    Args:
-        stream: The batches to learn from.
-        test: The images to score on.
-        of_images: How many images there are to score on in all.
-        dataset: The data set that stream and images come from.
-        opened_before: How often its test part had been opened before the run.
-        shift_images: Images of the first task whose shift is recorded; ``None``: do not.
-    """
+    """The data of a run."""
 
     stream: Stream
-    test: TestSet
-    of_images: int
-    dataset: Dataset
-    opened_before: int
-    shift_images: TestSet | None = None
+    test: TestSet  # the images to score on
+    of_images: int  # how many there are to score on in all
+    dataset: Dataset  # where stream and images come from
+    opened_before: int  # how often its test part had been opened before the run
+    shift_images: TestSet | None  # images of the first task, if their shift is recorded
 
     @property
     def shape(self) -> tuple[int, ...]:

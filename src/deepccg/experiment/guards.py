@@ -46,14 +46,7 @@ def check_state(step: int, state: State) -> None:
 
 
 class Interrupted(KeyboardInterrupt):
-    """A run was stopped on request, after it had saved a checkpoint.
-
-    Args:
-        directory: The run directory.
-        step: Steps done.
-        steps: Steps of the whole run.
-        signal: The signal received: ``SIGINT`` or ``SIGTERM``.
-    """
+    """A run was stopped by ``SIGINT`` or ``SIGTERM``, after it had saved a checkpoint."""
 
     def __init__(self, directory: Path, step: int, steps: int, signal: signal.Signals) -> None:
         super().__init__(f"{directory} was stopped and saved at step {step} of {steps}")

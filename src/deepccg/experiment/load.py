@@ -28,18 +28,11 @@ CHUNK = 500  # images classified at once
 
 @dataclass(frozen=True)
 class TrainedRun:
-    """A learner and what its numbers mean.
+    """A learner and what its numbers mean."""
 
-    Args:
-        learner: The learner as the run left it.
-        class_names: The name of each label.
-        shape: The shape of one input, without the batch axis.
-        config: What was run.
-    """
-
-    learner: Learner
-    class_names: tuple[str, ...]
-    shape: tuple[int, ...]
+    learner: Learner  # as the run left it
+    class_names: tuple[str, ...]  # of each label
+    shape: tuple[int, ...]  # of one input, without the batch axis
     config: RunConfig
 
     def predict_files(
@@ -107,19 +100,12 @@ def load(
 
 @dataclass(frozen=True)
 class StoredExamples:
-    """The examples in a memory.
+    """The examples in a memory."""
 
-    Args:
-        x: ``[M, ...]``: uint8 images ``[M, C, H, W]`` or float vectors ``[M, F]``.
-        y: ``[M]`` labels.
-        classes: All labels, in order of arrival.
-        class_names: The name of each label.
-    """
-
-    x: npt.NDArray[np.generic]
-    y: npt.NDArray[np.int64]
-    classes: tuple[int, ...]
-    class_names: tuple[str, ...]
+    x: npt.NDArray[np.generic]  # uint8 images [M, C, H, W] or float vectors [M, F]
+    y: npt.NDArray[np.int64]  # labels [M]
+    classes: tuple[int, ...]  # all labels, in order of arrival
+    class_names: tuple[str, ...]  # of each label
 
 
 def stored_examples(directory: str | os.PathLike[str]) -> StoredExamples:

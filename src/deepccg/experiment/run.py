@@ -39,23 +39,14 @@ TRAINING_RECORD_STEPS = 50
 
 @dataclass(frozen=True)
 class RunResult:
-    """A finished run.
+    """A finished run."""
 
-    Args:
-        directory: Where everything was written.
-        config: What was run.
-        evaluations: The scores, in order of time; metrics are functions of these.
-        learner: The trained learner.
-        examples_read: How many training examples were read; offline ones count at each read.
-        audit: The content of ``audit.json``; ``None`` if an earlier version began the run.
-    """
-
-    directory: Path
+    directory: Path  # where everything was written
     config: RunConfig
-    evaluations: list[Evaluation]
+    evaluations: list[Evaluation]  # in order of time; metrics are functions of these
     learner: Learner
-    examples_read: int
-    audit: dict[str, Any] | None
+    examples_read: int  # training examples; offline ones count at each read
+    audit: dict[str, Any] | None  # of ``audit.json``; None if an earlier version began the run
 
     @property
     def summary(self) -> dict[str, float | None]:
@@ -122,14 +113,8 @@ def resume(
 ) -> RunResult:
     """Continue the run of a directory to its end, or read it back if it is finished.
 
-    Args:
-        directory: A run directory.
-        learner: The learner class, if it was one of your own.
-        data: The data set, if it was one of your own.
-        data_dir: Where a named data set, or the folder that was learned, lies on this machine.
-        progress: As in ``run``.
-        checkpoint_every: As in ``run``.
-        track: As in ``run``.
+    A ``learner`` or ``data`` of your own has to be passed again; ``data_dir`` is where a named data
+    set, or the folder that was learned, lies on this machine. The others are as in ``run``.
     """
     target = RunDirectory(Path(directory))
     config = read_run_config(target)
@@ -155,9 +140,7 @@ def _run(
         config = config.model_copy(update={"kernels": choose_kernels(config, target, data.shape)})
         stream = data.stream
         auditor = Auditor(config, data)
-        learner = build_learner(
-            config, data.shape, stream.classes, learner_type, watch=auditor.attach
-        )
+        learner = build_learner(config, data.shape, stream.classes, learner_type, auditor.attach)
         about = {
             "stream": stream.fingerprint(),
             "shape": list(data.shape),
@@ -255,14 +238,7 @@ class _ShiftRecorder:
     """After the first task, records what each batch does to that task's test images.
 
     The learner only predicts, as in an evaluation: what it learns does not depend on this.
-
-    Args:
-        config: Its scenario decides how the images are classified.
-        data: Holds the images; without images nothing is recorded.
-        writer: Writes the records.
-        auditor: Counts the network's passes as those of an evaluation.
-        learner: The learner after ``position`` steps.
-        position: Steps done; not 0 for a run that is continued.
+    ``position`` is how many steps it has done: not 0 for a run that is continued.
     """
 
     def __init__(

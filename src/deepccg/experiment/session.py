@@ -29,12 +29,7 @@ from deepccg.streams import Dataset, available, load_dataset
 
 
 class ClassNeeded(InputError):
-    """A run used a learner class of the user's own, which was not passed.
-
-    Args:
-        directory: The run directory.
-        method: The recorded name of the class.
-    """
+    """A run used a learner class of the user's own, recorded as ``method``; it was not passed."""
 
     def __init__(self, directory: Path, method: str) -> None:
         super().__init__(f"{directory} was run with {method}: pass that class as learner")
@@ -92,17 +87,11 @@ class CheckpointWarning(UserWarning):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The saved state of a run.
+    """The saved state of a run."""
 
-    Args:
-        state: The state of the learner.
-        about: Facts about the run: position, data, number of records, audit.
-        instead_of: Why this is the previous checkpoint; ``None`` for the newest.
-    """
-
-    state: State
-    about: dict[str, Any]
-    instead_of: str | None = None
+    state: State  # of the learner
+    about: dict[str, Any]  # facts about the run: position, data, number of records, audit
+    instead_of: str | None = None  # why this is the previous checkpoint; None for the newest
 
 
 def load_checkpoint(path: Path) -> tuple[State, dict[str, Any]]:
@@ -133,17 +122,11 @@ def load_newest(target: RunDirectory) -> Checkpoint:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run is.
+    """How far a run is."""
 
-    Args:
-        position: Steps done.
-        records: Records written.
-        audit: The auditor's state in the checkpoint.
-    """
-
-    position: int = 0
-    records: int = 0
-    audit: Mapping[str, Any] | None = None
+    position: int = 0  # steps done
+    records: int = 0  # records written
+    audit: Mapping[str, Any] | None = None  # the auditor's state in the checkpoint
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ import re
 import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -104,35 +105,22 @@ class Stopwatch:
         self._write(self._path, timings_text(self._saved))
 
 
+@dataclass
 class RunWriter:
-    """Writes records, files and checkpoints; its errors say which checkpoint is still good.
+    """Writes records, files and checkpoints; its errors say which checkpoint is still good."""
 
-    Args:
-        target: The run directory.
-        about: Facts about the run that every checkpoint holds.
-        step: The step of the last checkpoint; 0 if there is none.
-        records: How many records there are.
-        on_record: Called with each record that was written.
-    """
-
-    def __init__(
-        self,
-        target: RunDirectory,
-        about: Mapping[str, Any],
-        step: int,
-        records: int,
-        on_record: Callable[[Record], None],
-    ) -> None:
-        self._target, self._about = target, dict(about)
-        self._saved, self._records = step, records
-        self._on_record = on_record
+    target: RunDirectory
+    about: Mapping[str, Any]  # facts about the run that every checkpoint holds
+    saved: int  # the step of the last checkpoint; 0 if there is none
+    records: int  # how many there are
+    on_record: Callable[[Record], None]  # called with each record that was written
 
     def record(self, record: Record) -> None:
         """Append a record, durably."""
-        with self._writing(self._target.records_path):
-            append_record(self._target.records_path, record)
-        self._records += 1
-        self._on_record(record)
+        with self._writing(self.target.records_path):
+            append_record(self.target.records_path, record)
+        self.records += 1
+        self.on_record(record)
 
     def file(self, path: Path, content: bytes) -> None:
         """Write a whole file, or leave the old one."""
@@ -143,11 +131,11 @@ class RunWriter:
         """Save the learner after ``step``; the checkpoint before is kept."""
         state = learner.state_dict()
         check_state(step, state)
-        about = {**self._about, "position": step, "records": self._records, "audit": audit}
-        path, previous = self._target.checkpoint_path, self._target.previous_path
+        about = {**self.about, "position": step, "records": self.records, "audit": audit}
+        path, previous = self.target.checkpoint_path, self.target.previous_path
         with self._writing(path):
             save_state(path, state, about, previous)
-        self._saved = step
+        self.saved = step
 
     @contextlib.contextmanager
     def explain_divergence(self, config: RunConfig, cursor: Cursor) -> Iterator[None]:
@@ -159,9 +147,9 @@ class RunWriter:
             advice = ""
             if isinstance(lr, float):
                 advice = f", such as --set method.lr={min(lr / 10, USUAL_LR):g}"
-            saved = f"the checkpoint of step {self._saved}" if self._saved else "no checkpoint yet"
+            saved = f"the checkpoint of step {self.saved}" if self.saved else "no checkpoint yet"
             step = f"after step {cursor.position} " if "step" not in str(error) else ""
-            message = f"{step}{error}{advice}; {self._target.path} holds {saved}"
+            message = f"{step}{error}{advice}; {self.target.path} holds {saved}"
             raise Diverged(message) from error
 
     @contextlib.contextmanager
@@ -169,11 +157,11 @@ class RunWriter:
         try:
             yield
         except OSError as error:
-            saved = f"the checkpoint of step {self._saved} is good" if self._saved else ""
+            saved = f"the checkpoint of step {self.saved} is good" if self.saved else ""
             raise CannotWrite(
                 f"cannot write {path}: {error.strerror or error}; "
                 f"{saved or 'there is no checkpoint yet'}. When there is room, continue with "
-                f"`{resume_command(self._target.path)}`"
+                f"`{resume_command(self.target.path)}`"
             ) from None
 
 

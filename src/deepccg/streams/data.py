@@ -59,16 +59,10 @@ class Dataset:
     """A named data set whose parts are opened on first use.
 
     A run that is scored on held-out training data therefore never opens the test part.
-
-    Args:
-        name: Its name in tables.
-        class_names: The name of each label.
-        open_train: Opens the training part.
-        open_test: Opens the test part.
     """
 
-    name: str
-    class_names: tuple[str, ...]
+    name: str  # in tables
+    class_names: tuple[str, ...]  # of each label
     open_train: Callable[[], Split] = field(repr=False)
     open_test: Callable[[], Split] = field(repr=False)
     asked: Counter[str] = field(default_factory=Counter, init=False, repr=False)
@@ -109,12 +103,10 @@ def rows_by_class(y: IntArray) -> list[IntArray]:
 
 
 def hold_out(split: Split, fraction: float, seed: int) -> tuple[Split, Split]:
-    """Divide into a training and a validation part, the same fraction of every class.
+    """Divide into a training and a validation part.
 
-    Args:
-        split: What to divide.
-        fraction: The share of each class that goes to validation, between 0 and 1.
-        seed: Decides which examples.
+    The same ``fraction`` of every class, between 0 and 1, goes to validation; ``seed`` decides
+    which examples.
     """
     if not 0 < fraction < 1:
         raise InputError(f"the validation fraction must be between 0 and 1, not {fraction}")

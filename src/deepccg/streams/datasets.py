@@ -21,27 +21,16 @@ DIGITS_PER_CLASS = 140  # to train on, of at least 174; the others are the test 
 
 @dataclass(frozen=True)
 class DatasetInfo:
-    """A data set that can be loaded by its name.
-
-    Args:
-        name: What to call it.
-        classes: How many classes it has.
-        image_shape: Channels, height, width.
-        train: How many training images.
-        test: How many test images.
-        source: Where it comes from: a repository of the public hub, or a package.
-        note: What to cite, and what is known of the licence.
-        cached_at: Where its decoded images are on this machine; None if they are not cached.
-    """
+    """A data set that can be loaded by its name."""
 
     name: str
     classes: int
-    image_shape: tuple[int, int, int]
-    train: int
+    image_shape: tuple[int, int, int]  # channels, height, width
+    train: int  # images
     test: int
-    source: str
-    note: str
-    cached_at: Path | None = None
+    source: str  # a repository of the public hub, or a package
+    note: str  # what to cite, and what is known of the licence
+    cached_at: Path | None = None  # where its decoded images are on this machine, if they are
 
 
 _KRIZHEVSKY = (

@@ -30,17 +30,11 @@ Identity = list[object]
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of a data set of images beforehand; None for what its files decide.
-
-    Args:
-        columns: The image and the label column of its tables.
-        image_size: Height and width; None for the size that all images share, else 32 x 32.
-        n_classes: How many classes it must have.
-    """
+    """What is known of a data set of images beforehand; None for what its files decide."""
 
     columns: Columns | None = None
-    image_size: tuple[int, int] | None = None
-    n_classes: int | None = None
+    image_size: tuple[int, int] | None = None  # None: the size all images share, else 32 x 32
+    n_classes: int | None = None  # how many it must have
 
     def check_classes(self, name: str, found: int) -> None:
         """Raise ``InputError`` for a source with another number of classes."""

@@ -43,9 +43,7 @@ class ArrowSource:
 def labelled_images(table: ArrowSource, columns: Columns | None = None) -> ImageSource:
     """Return the labelled images of a table. Labels are read now, images when needed.
 
-    Args:
-        table: The table.
-        columns: Its image and its label column; ``None`` to find them by the schema.
+    Without ``columns`` they are found by the schema.
     """
     features = _features(table.schema)
     image, label = columns or (None, None)
@@ -108,9 +106,7 @@ def _only(
     """Return the column asked for, or the only one found."""
     columns = f"its columns are {', '.join(table.schema.names) or 'none'}"
     if wanted is not None and wanted not in table.schema.names:
-        raise InputError(
-            f"{table.title} has no {role} column '{wanted}'; its columns are {columns}"
-        )
+        raise InputError(f"{table.title} has no {role} column '{wanted}'; {columns}")
     if wanted is None and len(found) != 1:
         problem = f"several {role} columns" if found else f"no {role} column"
         raise InputError(
@@ -150,13 +146,10 @@ def _encoded(where: str, cell: Any) -> bytes:
 
 
 def parquet_folder(data_dir: Path, folders: Sequence[str]) -> Path | None:
-    """Return the first folder with the training part of a data set, or None.
+    """Return the first of ``folders`` within ``data_dir`` with a training part, or None.
 
-    All parts are then read from there, so that parts of two data sets never get mixed.
-
-    Args:
-        data_dir: The directory the user named; tried last, as it may hold several data sets.
-        folders: Sub-directories that may hold the files.
+    All parts are then read from there, so that parts of two data sets never get mixed. The
+    directory itself comes last, as it may hold several data sets.
     """
     if not data_dir.is_dir():
         raise InputError(f"there is no data directory {data_dir}")

@@ -28,11 +28,8 @@ from deepccg.experiment.config import RunConfig
 class Auditor:
     """Audits one run: call ``on_batch`` for every batch, and evaluate inside ``evaluating``.
 
-    A broken rule raises ``ProtocolViolation``, after ``audit.json`` has been written.
-
-    Args:
-        config: What is run; it declares passes, budget and validation.
-        data: The stream, the test set, and the data set that both come from.
+    A broken rule raises ``ProtocolViolation``, after ``audit.json`` has been written. What is run
+    (``config``) declares passes, budget and validation.
     """
 
     def __init__(self, config: RunConfig, data: RunData) -> None:

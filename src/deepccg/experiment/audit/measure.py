@@ -66,9 +66,6 @@ class ExampleIndex:
 
     Copies of one example count once. Bytes kept as floats are recognised if they were converted,
     divided by 255 or scaled to [-1, 1]; a row of one value only (a free slot) is never an example.
-
-    Args:
-        shape: The shape of an example.
     """
 
     def __init__(self, shape: Sequence[int]) -> None:
@@ -110,36 +107,22 @@ class ExampleIndex:
 
 @dataclass(frozen=True)
 class Held:
-    """What a learner's saved state holds in addition to network, head and generators.
+    """What a learner's saved state holds in addition to network, head and generators."""
 
-    Args:
-        examples: Distinct examples of the stream, or what the learner declares if that is more.
-        bytes: By kind, as the learner declares them.
-        unnamed_bytes: Bytes of its state that it does not declare.
-    """
-
-    examples: int = 0
-    bytes: dict[str, int] = field(default_factory=dict)
-    unnamed_bytes: int = 0
+    examples: int = 0  # distinct ones of the stream, or what the learner declares if that is more
+    bytes: dict[str, int] = field(default_factory=dict)  # by kind, as the learner declares them
+    unnamed_bytes: int = 0  # of its state, not declared
 
 
 @dataclass(frozen=True)
 class StorageLimits:
-    """How much a learner may store.
+    """How much a learner may store."""
 
-    Args:
-        budget: Examples it may store.
-        network: Bytes of the network it was given.
-        classes: Classes of the stream.
-        dim: Size of the embedding.
-        itemsize: Bytes per number of the network.
-    """
-
-    budget: int
-    network: int
-    classes: int
-    dim: int
-    itemsize: int
+    budget: int  # examples
+    network: int  # bytes of the network it was given
+    classes: int  # of the stream
+    dim: int  # size of the embedding
+    itemsize: int  # bytes per number of the network
 
     @property
     def model(self) -> int:
