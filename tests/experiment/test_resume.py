@@ -22,7 +22,7 @@ ONLINE = [name for name in METHODS if name != "multi-task"]  # the others are sc
 
 
 def contents(directory: Path) -> dict[str, bytes]:
-    """Every file but two that tell of time: the checkpoint before the last, and the times."""
+    """Every file but two that depend on time: the checkpoint before the last, and the times."""
     left_out = {"previous.safetensors", "timing.json"}
     files = sorted(directory.iterdir())
     return {file.name: file.read_bytes() for file in files if file.name not in left_out}
@@ -143,13 +143,13 @@ def test_a_killed_process_continues_bit_for_bit(tmp_path: Path, uninterrupted) -
     )
     assert process.stdout is not None
     with process.stdout:
-        told = [process.stdout.readline().strip() for _ in range(9)]
+        printed = [process.stdout.readline().strip() for _ in range(9)]
         process.kill()
     assert process.wait() == -signal.SIGKILL
-    assert told == [str(step) for step in range(1, 10)]
+    assert printed == [str(step) for step in range(1, 10)]
     assert not RunDirectory(directory).finished
     steps, _ = continued(directory, **QUICK)
-    assert steps[0] >= 9  # step 8 was over, hence saved, when step 9 was told
+    assert steps[0] >= 9  # step 8 was over, hence saved, when step 9 was printed
     assert contents(directory) == uninterrupted["deepccg"]
 
 

@@ -105,7 +105,7 @@ def test_finite_weights_are_distinguished_from_others(value: float) -> None:
 
 
 class Spoilt(NetworkLearner[Config]):
-    """Learns nothing, and at some step spoils what it tells or holds."""
+    """Learns nothing, and at some step spoils what it reports or holds."""
 
     Config = Config
     at, spoils = 5, "loss"

@@ -1,4 +1,4 @@
-"""Files made to do harm: nothing runs, nothing large is allocated, and one line tells."""
+"""Files made to do harm: nothing runs, nothing large is allocated, one line says what is wrong."""
 
 import json
 import pickle

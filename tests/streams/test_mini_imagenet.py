@@ -132,9 +132,9 @@ def test_the_error_for_missing_data_names_the_places_searched(tmp_path: Path) ->
     (data / "cifar10" / "train-00000.parquet").write_bytes(b"of another data set")
     with pytest.raises(InputError, match="there is no mini-imagenet in ") as refused:
         load_dataset("mini-imagenet", data_dir=data, cache_dir=tmp_path / "cache")
-    told = str(refused.value)
+    message = str(refused.value)
     for place in (data, data / "mini-imagenet", data / "data", data / "mini-imagenet" / "data"):
-        assert f"{place}," in told or f"{place} " in told
+        assert f"{place}," in message or f"{place} " in message
     assert not (tmp_path / "cache").exists()
     (data / "mini-imagenet").mkdir()
     with pytest.raises(InputError, match=f"no class folders in {data / 'mini-imagenet'}"):

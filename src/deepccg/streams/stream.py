@@ -20,7 +20,7 @@ IntArray = npt.NDArray[np.int64]
 Array = npt.NDArray[Any]
 
 MOST_READS = 10**8  # of a joint stream: their order is drawn beforehand and kept
-_FINGERPRINT_IMAGES = 64  # enough to tell other pixels under the same labels, cheap at any size
+_FINGERPRINT_IMAGES = 64  # enough to notice other pixels under the same labels, cheap at any size
 
 
 class Stream:
