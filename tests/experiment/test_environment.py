@@ -50,7 +50,7 @@ def test_the_commit_of_a_checkout_is_recorded(repository: Path) -> None:
 
 
 def test_the_commit_of_another_project_is_not_ours(repository: Path) -> None:
-    # An environment inside somebody's repository: `git describe` there tells of their work.
+    # An environment inside another project's repository: `git describe` describes that project.
     assert git("describe", "--always", cwd=repository)
     assert recorded_commit(repository) is None
 

@@ -42,13 +42,7 @@ def test_a_run_continues_bit_for_bit_with_what_it_began_with(
     run(directory=tmp_path / "whole", data=data(), kernels=kernels, **QUICK)
     checkpoint_every(0)
     with pytest.raises(interrupted):
-        run(
-            directory=tmp_path / "cut",
-            data=data(),
-            kernels=kernels,
-            progress=stop_at(3),
-            **QUICK,
-        )
+        run(directory=tmp_path / "cut", data=data(), kernels=kernels, progress=stop_at(3), **QUICK)
     run(directory=tmp_path / "cut", data=data(), **QUICK)  # auto: as it began
     assert recorded(tmp_path / "cut") == kernels
     assert final_bytes(tmp_path / "cut") == final_bytes(tmp_path / "whole")
@@ -60,13 +54,7 @@ def test_runs_older_than_the_kernels_setting_continue_with_torch(
     run(directory=tmp_path / "whole", data=data(), kernels="torch", **QUICK)
     checkpoint_every(0)
     with pytest.raises(interrupted):
-        run(
-            directory=tmp_path / "old",
-            data=data(),
-            kernels="torch",
-            progress=stop_at(3),
-            **QUICK,
-        )
+        run(directory=tmp_path / "old", data=data(), kernels="torch", progress=stop_at(3), **QUICK)
     path = RunDirectory(tmp_path / "old").config_path
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join(line for line in lines if not line.startswith("kernels")))

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from deepccg.core import InputError, StepInfo
-from deepccg.experiment import run
+from deepccg.experiment import RunResult, run
 from deepccg.methods import METHODS
 from deepccg.records import RunDirectory
 from deepccg.streams import Dataset, from_arrays, load_dataset
@@ -22,10 +22,17 @@ ONLINE = [name for name in METHODS if name != "multi-task"]  # the others are sc
 
 
 def contents(directory: Path) -> dict[str, bytes]:
-    """Every file but two that tell of time: the checkpoint before the last, and the times."""
+    """Every file but two that depend on time: the checkpoint before the last, and the times."""
     left_out = {"previous.safetensors", "timing.json"}
     files = sorted(directory.iterdir())
     return {file.name: file.read_bytes() for file in files if file.name not in left_out}
+
+
+def continued(directory: Path, **settings: object) -> tuple[list[int], RunResult]:
+    """The steps that were still to be done, and the run."""
+    steps: list[int] = []
+    result = run(directory=directory, progress=lambda now, *_: steps.append(now), **settings)
+    return steps, result
 
 
 @pytest.fixture(scope="module")
@@ -48,13 +55,7 @@ def test_a_run_continues_from_its_last_checkpoint(
     with pytest.raises(interrupted):
         run(directory=tmp_path / "run", method=method, progress=stop_at(step), **QUICK)
     assert not RunDirectory(tmp_path / "run").finished
-    steps: list[int] = []
-    result = run(
-        directory=tmp_path / "run",
-        method=method,
-        progress=lambda now, *_: steps.append(now),
-        **QUICK,
-    )
+    steps, result = continued(tmp_path / "run", method=method, **QUICK)
     total = STEPS * result.config.stream.epochs
     assert steps == list(range(step, total + 1))  # nothing twice, nothing left out
     assert result.examples_read == 10 * total
@@ -76,13 +77,7 @@ def test_records_after_the_last_checkpoint_are_written_again(
         run(directory=tmp_path / "run", method=method, progress=progress, **QUICK)
     lines = (tmp_path / "run" / "records.jsonl").read_text().splitlines()
     assert [json.loads(line)["step"] for line in lines] == [4, 8, 12]
-    steps: list[int] = []
-    run(
-        directory=tmp_path / "run",
-        method=method,
-        progress=lambda now, *_: steps.append(now),
-        **QUICK,
-    )
+    steps, _ = continued(tmp_path / "run", method=method, **QUICK)
     assert steps == list(range(7, STEPS + 1))
     assert contents(tmp_path / "run") == uninterrupted[method]
 
@@ -148,14 +143,13 @@ def test_a_killed_process_continues_bit_for_bit(tmp_path: Path, uninterrupted) -
     )
     assert process.stdout is not None
     with process.stdout:
-        told = [process.stdout.readline().strip() for _ in range(9)]
+        printed = [process.stdout.readline().strip() for _ in range(9)]
         process.kill()
     assert process.wait() == -signal.SIGKILL
-    assert told == [str(step) for step in range(1, 10)]
+    assert printed == [str(step) for step in range(1, 10)]
     assert not RunDirectory(directory).finished
-    steps: list[int] = []
-    run(directory=directory, progress=lambda now, *_: steps.append(now), **QUICK)
-    assert steps[0] >= 9  # step 8 was over, hence saved, when step 9 was told
+    steps, _ = continued(directory, **QUICK)
+    assert steps[0] >= 9  # step 8 was over, hence saved, when step 9 was printed
     assert contents(directory) == uninterrupted["deepccg"]
 
 

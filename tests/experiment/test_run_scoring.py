@@ -1,4 +1,4 @@
-"""When a run is scored, on what, and what it tells on the way."""
+"""When a run is scored, on what, and what it reports on the way."""
 
 import json
 from pathlib import Path
@@ -46,14 +46,14 @@ def test_evaluations_come_when_they_are_configured(
 
 
 def test_progress_is_called_after_every_step(tmp_path: Path) -> None:
-    told: list[tuple[int, int]] = []
+    reported: list[tuple[int, int]] = []
     run(
         directory=tmp_path / "run",
         method="sgd",
-        progress=lambda step, total, _: told.append((step, total)),
+        progress=lambda step, total, _: reported.append((step, total)),
         **QUICK,
     )
-    assert told == [(step, 20) for step in range(1, 21)]
+    assert reported == [(step, 20) for step in range(1, 21)]
 
 
 def test_training_is_recorded_now_and_then(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ LONG = 0.4  # seconds, beside which the other steps are nothing
 
 
 class Sleepy(ER):
-    """Sleeps in some steps, if it is told to."""
+    """Sleeps in some steps, when asked to."""
 
     naps: ClassVar[set[int]] = set()
     taken: ClassVar[int] = 0

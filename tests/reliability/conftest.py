@@ -20,8 +20,8 @@ from killing import Forks, Moment, Outcome, Whole, whole_run
 
 @pytest.fixture(scope="session")
 def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
-    """Runs a command in a process of its own, lets something happen to it, tells what was left."""
-    surroundings = {
+    """Runs a command in a process of its own, lets something happen to it, returns what is left."""
+    environment = {
         "COLUMNS": "160",
         "DEEPCCG_CACHE": str(tmp_path_factory.mktemp("cache")),
         "DEEPCCG_DEBUG": "",
@@ -34,14 +34,14 @@ def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        env=os.environ | surroundings,
+        env=os.environ | environment,
     )
     assert server.stdin is not None
     assert server.stdout is not None
 
     def order(arguments: list[str], place: str, moment: Moment | None = None) -> Outcome:
-        told = {"arguments": arguments, "place": place, "moment": moment and asdict(moment)}
-        server.stdin.write(json.dumps(told) + "\n")
+        request = {"arguments": arguments, "place": place, "moment": moment and asdict(moment)}
+        server.stdin.write(json.dumps(request) + "\n")
         server.stdin.flush()
         return Outcome(**json.loads(server.stdout.readline()))
 

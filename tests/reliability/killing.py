@@ -156,7 +156,7 @@ class Calls:
 def fingerprint(directory: Path) -> dict[str, str]:
     """A hash of each file that holds a part of the run.
 
-    Two tell of kills only: the last checkpoint but one, and the empty lock file that a process
+    Two depend on kills only: the last checkpoint but one, and the empty lock file that a process
     killed after its last checkpoint leaves, as reading a finished run takes no lock. Of the times,
     only whose they are.
     """

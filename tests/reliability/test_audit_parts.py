@@ -2,6 +2,7 @@
 
 import copy
 from collections import deque
+from functools import partial
 
 import numpy as np
 import pytest
@@ -33,10 +34,11 @@ def test_tensors_are_found_wherever_they_are() -> None:
     module = nn.Linear(1, 1, bias=False)
     read_only = np.array([3.0])
     read_only.flags.writeable = False
-    thing = [slotted, deque([torch.full((1,), 2.0)]), read_only, frozenset({b"\x04"}), module]
+    call = partial(print, torch.full((1,), 5.0))
+    thing = [slotted, deque([torch.full((1,), 2.0)]), read_only, frozenset({b"\x04"}), module, call]
     thing.append(thing)  # a circle
     found = sorted(float(tensor.flatten()[0]) for tensor in reachable_tensors(thing))
-    assert found == sorted([1.0, 2.0, 3.0, 4.0, module.weight.item()])
+    assert found == sorted([1.0, 2.0, 3.0, 4.0, 5.0, module.weight.item()])
 
 
 def test_views_of_one_storage_count_once() -> None:

@@ -12,7 +12,7 @@ from PIL import Image
 from deepccg.cli import main
 from deepccg.core import StepInfo
 from deepccg.experiment import RunResult, build_run_data, protocol_line, resolve, run
-from deepccg.experiment.checkpoint import load_checkpoint
+from deepccg.experiment.session import load_checkpoint
 from deepccg.learners.state_file import save_state
 from deepccg.methods import METHODS
 from deepccg.records import RunDirectory
@@ -93,10 +93,7 @@ def passes_of(tmp_path: Path, method: str) -> tuple[dict, int, RunResult]:
     ],
 )
 def test_images_through_the_network_are_counted(
-    tmp_path: Path,
-    method: str,
-    forward: Callable[[int], int],
-    backward: Callable[[int], int],
+    tmp_path: Path, method: str, forward: Callable[[int], int], backward: Callable[[int], int]
 ) -> None:
     passes, replayed, result = passes_of(tmp_path, method)
     assert passes["learning"]["forward_images"] == forward(replayed)

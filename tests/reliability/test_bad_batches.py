@@ -74,14 +74,8 @@ REFUSED: dict[str, tuple[Callable[[], Batch], str]] = {
     "complex": (lambda: Batch(vectors(4) * 1j, Y, TASK), r"not torch\.complex64"),
     "numpy": (lambda: Batch(vectors(4).numpy(), Y, TASK), "torch tensor, not ndarray"),
     "labels as floats": (lambda: Batch(vectors(4), Y.float(), TASK), r"int64 .*not torch\.float32"),
-    "labels as int32": (
-        lambda: Batch(vectors(4), Y.int(), TASK),
-        r"int64 .*not torch\.int32",
-    ),
-    "labels as names": (
-        lambda: Batch(vectors(2), ["cat", "dog"], TASK),
-        "list; .*from_arrays",
-    ),
+    "labels as int32": (lambda: Batch(vectors(4), Y.int(), TASK), r"int64 .*not torch\.int32"),
+    "labels as names": (lambda: Batch(vectors(2), ["cat", "dog"], TASK), "list; .*from_arrays"),
     "negative label": (lambda: Batch(vectors(4), Y - 4, None), "the label -1: labels are 0 up"),
     "no examples": (lambda: Batch(vectors(0), Y[:0], TASK), "at least one example"),
     "one label too few": (lambda: Batch(vectors(4), Y[:3], TASK), r"\[4, 6\] and \[3\]"),

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from deepccg.core import InputError, State, StateMismatch
 from deepccg.experiment import CheckpointWarning, load, load_run, run
-from deepccg.experiment.checkpoint import load_checkpoint
+from deepccg.experiment.session import load_checkpoint
 from deepccg.experiment.writer import CheckpointSchedule
 from deepccg.learners import state_file
 from deepccg.learners.state_file import save_state
@@ -69,10 +69,10 @@ def contents(directory: Path) -> dict[str, bytes]:
 def continued(directory: Path) -> tuple[list[int], list[str]]:
     """The steps that were taken, and the warnings."""
     steps: list[int] = []
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always", CheckpointWarning)
         run(directory=directory, progress=lambda now, *_: steps.append(now), **DIGITS)
-    return steps, [str(each.message) for each in told if each.category is CheckpointWarning]
+    return steps, [str(each.message) for each in warned if each.category is CheckpointWarning]
 
 
 def test_the_checkpoint_before_the_last_is_kept(half: Path) -> None:
@@ -98,11 +98,11 @@ def test_a_damaged_newest_checkpoint_costs_a_few_steps(
         newest.write_bytes(b"\x80\x04N.")
     else:
         newest.unlink()
-    steps, told = continued(directory)
+    steps, warned = continued(directory)
     assert steps == [*range(7, 21)]
-    assert len(told) == 1
-    assert "\n" not in told[0]
-    assert told[0].endswith("; taking the previous checkpoint, of step 6")
+    assert len(warned) == 1
+    assert "\n" not in warned[0]
+    assert warned[0].endswith("; taking the previous checkpoint, of step 6")
     assert contents(directory) == whole
 
 
@@ -147,8 +147,8 @@ def test_a_finished_run_with_a_damaged_checkpoint_is_learned_to_its_end_again(
     with pytest.warns(CheckpointWarning, match="of step 14"):
         trained = load_run(tmp_path / "run")  # as good as there is
     assert sorted(trained.learner.classes) == [*range(10)]
-    steps, told = continued(tmp_path / "run")
-    assert (steps, len(told)) == ([*range(15, 21)], 1)
+    steps, warned = continued(tmp_path / "run")
+    assert (steps, len(warned)) == ([*range(15, 21)], 1)
     assert contents(tmp_path / "run") == whole
 
 

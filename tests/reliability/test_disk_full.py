@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from killing import QUICK, Forks, Moment, Outcome, Whole, fingerprint
 
-from deepccg.experiment.checkpoint import load_checkpoint
+from deepccg.experiment.session import load_checkpoint
 
 LINE = re.compile(
     r"Error: cannot write (?P<what>\S+): No space left on device; "
@@ -74,32 +74,32 @@ def test_a_small_disk(
     expected = whole("deepccg")
     place = small_disk(kib)
     done = forks(["run", "--method", "deepccg", *QUICK], str(place), None)
-    check_told(forks, expected, small_disk(64 * 1024), done)
+    check_message(forks, expected, small_disk(64 * 1024), done)
 
 
 def check(forks: Forks, expected: Whole, place: Path, call: int, part: float) -> None:
     command = ["run", "--method", "deepccg", *QUICK]
     done = forks(command, str(place), Moment(call=call, act="full", part=part))
-    check_told(forks, expected, place, done)
+    check_message(forks, expected, place, done)
 
 
-def check_told(forks: Forks, expected: Whole, place: Path, done: Outcome) -> None:
+def check_message(forks: Forks, expected: Whole, place: Path, done: Outcome) -> None:
     command = ["run", "--method", "deepccg", *QUICK]
     assert (done.status, done.out) == (2, "")
     (directory,) = (place / "out").glob("*/seed-0")
     names = {file.name for file in directory.iterdir()}
     assert not any(name.endswith(".tmp") or name == ".lock" for name in names)
-    told = LINE.fullmatch(done.err)
-    if told is None:
+    found = LINE.fullmatch(done.err)
+    if found is None:
         assert BEGIN.fullmatch(done.err)  # before the first step
         assert not names & {"records.jsonl", "checkpoint.safetensors"}
     else:
-        command = told["command"].split()
+        command = found["command"].split()
         newest = next(
             (directory / name for name in ("checkpoint.safetensors", "previous.safetensors")
              if name in names), None,
         )  # fmt: skip
-        step = int(told["step"] or 0)
+        step = int(found["step"] or 0)
         assert (newest is None) == (step == 0)
         if newest is not None:  # the new one may be there already: only its name is not yet durable
             assert load_checkpoint(newest)[1]["position"] in (step, step + 1)

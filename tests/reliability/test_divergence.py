@@ -21,8 +21,8 @@ from deepccg.core import (
     has_finite_squares,
 )
 from deepccg.experiment import load, run
-from deepccg.experiment.checkpoint import load_checkpoint
 from deepccg.experiment.guards import check_state, check_step
+from deepccg.experiment.session import load_checkpoint
 from deepccg.methods import METHODS, NetworkLearner
 from deepccg.networks import MLP
 from deepccg.records import RunDirectory, find_runs
@@ -105,7 +105,7 @@ def test_finite_weights_are_distinguished_from_others(value: float) -> None:
 
 
 class Spoilt(NetworkLearner[Config]):
-    """Learns nothing, and at some step spoils what it tells or holds."""
+    """Learns nothing, and at some step spoils what it reports or holds."""
 
     Config = Config
     at, spoils = 5, "loss"

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from deepccg.core import DeepCCGError, State
-from deepccg.experiment.checkpoint import load_checkpoint
+from deepccg.experiment.session import load_checkpoint
 from deepccg.learners.state_file import save_state
 from deepccg.records import RecordError, Training, append_record, read_records
 from deepccg.streams import load_dataset, read_images

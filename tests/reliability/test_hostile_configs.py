@@ -77,10 +77,13 @@ class Evil(SGD):
 def trap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A module that leaves a mark when it is imported; the mark's path."""
     mark = tmp_path / "mark"
-    (tmp_path / "evil_module.py").write_text(EVIL.format(mark=str(mark)))
+    (tmp_path / "evil_package").mkdir()
+    for file in ("evil_module.py", "evil_package/inside.py"):
+        (tmp_path / file).write_text(EVIL.format(mark=str(mark)))
     monkeypatch.syspath_prepend(tmp_path)
     yield mark
-    sys.modules.pop("evil_module", None)
+    for name in ("evil_module", "evil_package", "evil_package.inside"):
+        sys.modules.pop(name, None)
 
 
 def test_a_configuration_cannot_have_code_imported(command: Callable[..., Any], trap: Path) -> None:
@@ -94,15 +97,19 @@ def test_a_configuration_cannot_have_code_imported(command: Callable[..., Any], 
     assert trap.exists()
 
 
-def test_a_run_directory_cannot_have_code_imported(tmp_path: Path, trap: Path) -> None:
+@pytest.mark.parametrize("name", ["evil_module:Evil", "evil_package.inside:Evil"])
+def test_a_run_directory_cannot_have_code_imported(tmp_path: Path, trap: Path, name: str) -> None:
     place = tmp_path / "run"
     run(directory=place, method="sgd", **{"stream.examples_per_class": 4})
     config = (place / "config.toml").read_text()
-    (place / "config.toml").write_text(config.replace('"sgd"', '"evil_module:Evil"'))
+    (place / "config.toml").write_text(config.replace('"sgd"', f'"{name}"'))
     for entry in (load, resume):
-        with pytest.raises(InputError, match="pass that class as learner"):
+        with pytest.raises(InputError, match=f"was run with {name}: pass that class as learner"):
             entry(place)
     assert not trap.exists()
+    assert name.partition(":")[0] not in sys.modules
+    learner_class(name)  # as a user who asks for it: the trap was armed
+    assert trap.read_text() == "this ran"
 
 
 DEEP = "a = " + "[" * 50_000

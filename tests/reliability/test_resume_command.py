@@ -163,9 +163,9 @@ def test_finished_runs_are_shown_without_their_class(forks: Forks, tmp_path: Pat
     done = forks(["resume", "out"], str(tmp_path), None)
     assert (done.status, done.err) == (0, "")
     assert all(f" {name} " in done.out for name in ("er", "mymod:Mine"))
-    told = forks(["resume", "out", "--json"], str(tmp_path), None).out
-    first, end = json.JSONDecoder().raw_decode(told)
-    shown = json.loads(told[end:])["results"][0]
+    printed = forks(["resume", "out", "--json"], str(tmp_path), None).out
+    first, end = json.JSONDecoder().raw_decode(printed)
+    shown = json.loads(printed[end:])["results"][0]
     assert first["results"][0]["label"] == "er"
     assert (shown["label"], list(shown["seeds"])) == ("mymod:Mine", ["0", "1"])
     assert shown["config"]["method"]["name"] == "mymod:Mine"

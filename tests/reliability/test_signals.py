@@ -14,7 +14,7 @@ import pytest
 from killing import QUICK, Forks, Moment, Whole, fingerprint, run_in
 
 from deepccg.experiment import Interrupted, ask_to_stop, request_stop, run, stop_requests
-from deepccg.experiment.checkpoint import load_checkpoint
+from deepccg.experiment.session import load_checkpoint
 from deepccg.records import RunDirectory
 
 DIGITS = {"method": "sgd", "stream.examples_per_class": 20}

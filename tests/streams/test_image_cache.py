@@ -39,7 +39,7 @@ def test_what_is_written_is_read_back(tmp_path: Path, source: ImageSource, pictu
         assert each.names == ("a", "b")
         assert each.y.tolist() == [0, 1, 1]
         assert each.rows.tolist() == [2, 5, 6]
-        assert each.image_size == (6, 5)
+        assert each.x.shape[2:] == (6, 5)
         expected = np.stack([picture(row).transpose(2, 0, 1) for row in (2, 5, 6)])
         assert np.array_equal(each.x, expected)
         assert not each.x.flags.writeable

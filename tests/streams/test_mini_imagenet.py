@@ -9,14 +9,13 @@ from deepccg.streams import Dataset, Split, load_dataset
 from deepccg.streams.cache import read_entry
 from deepccg.streams.mini_imagenet import mini_imagenet_recipe
 from deepccg.streams.recipes import Facts
-from deepccg.streams.tables import Columns
 
 NAMES = ["n01", "n02", "n03"]
 
 
 def load(data_dir: Path, cache: Path, **counts: int) -> Dataset:
     """The real loader, for 3 classes of 4 training and 2 test images."""
-    facts = Facts(Columns("image", "label"), (84, 84), n_classes=3)
+    facts = Facts(("image", "label"), (84, 84), n_classes=3)
     sizes = {"train_per_class": 4, "test_per_class": 2, **counts}
     recipe = mini_imagenet_recipe("timm/mini-imagenet", data_dir, ("data",), facts, **sizes)
     return recipe.dataset(cache)
@@ -133,9 +132,9 @@ def test_the_error_for_missing_data_names_the_places_searched(tmp_path: Path) ->
     (data / "cifar10" / "train-00000.parquet").write_bytes(b"of another data set")
     with pytest.raises(InputError, match="there is no mini-imagenet in ") as refused:
         load_dataset("mini-imagenet", data_dir=data, cache_dir=tmp_path / "cache")
-    told = str(refused.value)
+    message = str(refused.value)
     for place in (data, data / "mini-imagenet", data / "data", data / "mini-imagenet" / "data"):
-        assert f"{place}," in told or f"{place} " in told
+        assert f"{place}," in message or f"{place} " in message
     assert not (tmp_path / "cache").exists()
     (data / "mini-imagenet").mkdir()
     with pytest.raises(InputError, match=f"no class folders in {data / 'mini-imagenet'}"):

@@ -16,7 +16,7 @@ from ray.cluster_utils import Cluster
 
 from deepccg.core import InputError
 from deepccg.experiment import resolve, run
-from deepccg.experiment.checkpoint import load_checkpoint
+from deepccg.experiment.session import load_checkpoint
 from deepccg.records import RunDirectory, find_runs
 from deepccg.sweep import Job, SweepStopped, run_jobs
 

@@ -15,7 +15,7 @@ import pytest
 from rich.console import Console
 
 from deepccg.experiment import resolve, run
-from deepccg.experiment.checkpoint import load_checkpoint
+from deepccg.experiment.session import load_checkpoint
 from deepccg.records import RunDirectory
 from deepccg.sweep import Job, SweepStopped, load_grid, run_jobs
 from deepccg.sweep.engine import Event, Finished, Started

@@ -1,7 +1,6 @@
 """Representation shift: how one batch moves the embeddings of the first task's test images."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -9,15 +8,6 @@ from torch import Tensor
 from deepccg.core import Diverged, Learner, Task, TestSet
 from deepccg.evaluation.evaluate import predicted_labels
 from deepccg.records import Mode, Shift
-
-
-@dataclass(frozen=True)
-class _Snapshot:
-    """Embeddings and classifier of a learner at one moment."""
-
-    z: Tensor  # [N, D]
-    classifier: Callable[[Tensor], Tensor]
-    columns: tuple[int, ...]
 
 
 class ShiftMeter:
@@ -39,16 +29,12 @@ class ShiftMeter:
         self._before = self._snapshot(learner)
 
     def measure(self, learner: Learner, *, step: int, task: int) -> Shift:
-        """Return what the last step has done.
-
-        Args:
-            learner: The learner after the step.
-            step: Batches learned.
-            task: Place in the stream of the last batch's task.
-        """
-        before = self._before
-        after = self._before = self._snapshot(learner)
-        distance, spread = _mean_distance(before.z, after.z), _mean_pairwise_distance(before.z)
+        """Return what the last batch has done; ``task`` is the place of its task in the stream."""
+        (old, correct_before), (new, correct_after) = self._before, self._snapshot(learner)
+        self._before = new, correct_after
+        distance = torch.linalg.vector_norm((old - new).double(), dim=1).mean()
+        pairs = torch.pdist(old.double())  # |z_i - z_j|; none for a single image
+        spread = pairs.mean() if len(pairs) else pairs.sum()
         if not (torch.isfinite(distance) and torch.isfinite(spread)):
             raise Diverged(f"the embeddings are not finite after step {step}: try a smaller lr")
         return Shift(
@@ -58,28 +44,19 @@ class ShiftMeter:
             images=len(self._y),
             distance=float(distance),
             spread=float(spread),
-            correct_before=self._correct(before, before.z),
-            correct_after=self._correct(after, after.z),
-            correct_stale=self._correct(before, after.z),
+            correct_before=correct_before(old),
+            correct_after=correct_after(new),
+            correct_stale=correct_before(new),
         )
 
     @torch.no_grad()
-    def _snapshot(self, learner: Learner) -> _Snapshot:
+    def _snapshot(self, learner: Learner) -> tuple[Tensor, Callable[[Tensor], int]]:
+        """Return embeddings ``[N, D]``, and what counts those that are labelled correctly now."""
         z = learner.representation(self._x, self._task)
-        return _Snapshot(z, learner.classifier(self._task), learner.columns(self._task))
+        classifier, columns = learner.classifier(self._task), learner.columns(self._task)
 
-    @torch.no_grad()
-    def _correct(self, snapshot: _Snapshot, z: Tensor) -> int:
-        """Count images that the classifier of ``snapshot`` labels correctly at ``z``."""
-        return int((predicted_labels(snapshot.classifier(z), snapshot.columns) == self._y).sum())
+        @torch.no_grad()
+        def correct(z: Tensor) -> int:
+            return int((predicted_labels(classifier(z), columns) == self._y).sum())
 
-
-def _mean_distance(one: Tensor, other: Tensor) -> Tensor:
-    """Mean of ``|one_i - other_i|``."""
-    distance: Tensor = torch.linalg.vector_norm((one - other).double(), dim=1)
-    return distance.mean()
-
-
-def _mean_pairwise_distance(z: Tensor) -> Tensor:
-    """Mean of ``|z_i - z_j|`` over all pairs; 0 for a single one."""
-    return torch.pdist(z.double()).mean() if len(z) > 1 else torch.zeros((), dtype=torch.double)
+        return z, correct

@@ -3,7 +3,6 @@
 from deepccg.core import validated
 from deepccg.experiment.audit.verdict import protocol_line
 from deepccg.experiment.build import build_learner, build_run_data
-from deepccg.experiment.checkpoint import CheckpointWarning
 from deepccg.experiment.config import RunConfig
 from deepccg.experiment.guards import Interrupted, ask_to_stop, request_stop, stop_requests
 from deepccg.experiment.load import TrainedRun, load, load_run, stored_examples
@@ -18,7 +17,13 @@ from deepccg.experiment.resolve import (
     run_command,
 )
 from deepccg.experiment.run import RunResult, resume, run
-from deepccg.experiment.session import ClassNeeded, folder_of, is_finished, read_run_config
+from deepccg.experiment.session import (
+    CheckpointWarning,
+    ClassNeeded,
+    folder_of,
+    is_finished,
+    read_run_config,
+)
 from deepccg.experiment.writer import resume_command
 
 __all__ = [

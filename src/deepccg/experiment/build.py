@@ -24,27 +24,19 @@ from deepccg.streams import (
 
 @dataclass(frozen=True)
 class RunData:
-    """The data of a run.
-
-    Args:
-        stream: The batches to learn from.
-        test: The images to score on.
-        of_images: How many images there are to score on in all.
-        class_names: The name of each label.
-        shape: The shape of one input.
-        dataset: The data set that stream and images come from.
-        opened_before: How often its test part had been opened before the run.
-        shift_images: Images of the first task whose shift is recorded; ``None``: do not.
-    """
+    """The data of a run."""
 
     stream: Stream
-    test: TestSet
-    of_images: int
-    class_names: tuple[str, ...]
-    shape: tuple[int, ...]
-    dataset: Dataset
-    opened_before: int
-    shift_images: TestSet | None = None
+    test: TestSet  # the images to score on
+    of_images: int  # how many there are to score on in all
+    dataset: Dataset  # where stream and images come from
+    opened_before: int  # how often its test part had been opened before the run
+    shift_images: TestSet | None  # images of the first task, if their shift is recorded
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one input."""
+        return tuple(self.dataset.train.x.shape[1:])
 
     @property
     def test_openings(self) -> int:
@@ -59,8 +51,7 @@ def build_run_data(config: RunConfig, dataset: Dataset) -> RunData:
     part is never opened.
     """
     opened_before = dataset.asked["test"]
-    scoring = config.evaluation
-    train = dataset.train
+    scoring, train = config.evaluation, dataset.train
     if scoring.validation is not None:
         capped = cap_per_class(train, config.stream.examples_per_class, config.seed)
         train, scored = hold_out(capped, scoring.validation, config.seed)
@@ -71,16 +62,7 @@ def build_run_data(config: RunConfig, dataset: Dataset) -> RunData:
     shift_images = None
     if scoring.shift_images is not None:
         shift_images = make_test_set(scored, stream.tasks[:1], scoring.shift_images, config.seed)
-    return RunData(
-        stream=stream,
-        test=test,
-        of_images=len(scored),
-        class_names=dataset.class_names,
-        shape=tuple(train.x.shape[1:]),
-        dataset=dataset,
-        opened_before=opened_before,
-        shift_images=shift_images,
-    )
+    return RunData(stream, test, len(scored), dataset, opened_before, shift_images)
 
 
 def _build_stream(config: RunConfig, train: Split, n_classes: int) -> Stream:
@@ -110,7 +92,7 @@ def build_learner(
     shape: tuple[int, ...],
     classes: tuple[int, ...],
     learner: type[Learner],
-    watch: Callable[[nn.Module], None] | None = None,
+    watch: Callable[[nn.Module], None] = lambda _: None,
 ) -> Learner:
     """Build a new learner.
 
@@ -122,8 +104,7 @@ def build_learner(
         watch: Called with the network before the learner gets it.
     """
     try:
-        native = config.kernels == "native"
-        network = build_network(config.network, shape, config.seed, native)
+        network = build_network(config.network, shape, config.seed, config.kernels == "native")
         device = torch.device(config.device)
         if device.type == "meta":
             raise RuntimeError("it holds no numbers")
@@ -131,8 +112,7 @@ def build_learner(
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
         raise InputError(f"device {config.device!r} cannot be used: {reason}") from None
-    if watch is not None:
-        watch(network)
+    watch(network)
     fields = validated(learner.Config, config.method.fields, "method")
     budget = config.budget(len(classes))
     return learner(network, fields, memory=budget, classes=classes, seed=config.seed)

@@ -4,23 +4,14 @@ import hashlib
 import json
 from typing import Any, Literal, Self
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    NonNegativeInt,
-    PositiveInt,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, model_validator
 
 from deepccg.core import Config
 from deepccg.networks import NetworkConfig
 
 Scenario = Literal["task", "class"]
-Kernels = Literal["auto", "torch", "native"]
 
 MOST_EXAMPLES = 10**9  # of a memory
-MOST_THREADS = 1024
 LONGEST_NAME = 200  # bytes of a directory's name; file systems take 255
 
 
@@ -99,10 +90,10 @@ class RunConfig(Config):
     )
     seed: NonNegativeInt = Field(0, description="class order, examples, initial weights, replay")
     threads: PositiveInt = Field(
-        1, le=MOST_THREADS, description="torch threads; results are exact per number"
+        1, le=1024, description="torch threads; results are exact per number"
     )
     device: str = Field("cpu", description="torch device")
-    kernels: Kernels = Field(
+    kernels: Literal["auto", "torch", "native"] = Field(
         "auto",
         description="native: normalise images with a kernel that is compiled once; torch: with "
         "PyTorch's own operations, slower; results are exact per kind; auto: native where it helps",
@@ -114,9 +105,7 @@ class RunConfig(Config):
 
     def budget(self, n_classes: int) -> int:
         """Return how many examples may be stored, for a data set of ``n_classes``."""
-        if self.memory is not None:
-            return self.memory
-        return (self.memory_per_class or 0) * n_classes
+        return (self.memory_per_class or 0) * n_classes if self.memory is None else self.memory
 
     def identity(self) -> str:
         """Return a short hash of everything that decides the result except the seed."""

@@ -48,11 +48,6 @@ def _commit() -> str | None:
 
 
 def _git(directory: Path, *arguments: str) -> str:
-    done = subprocess.run(  # noqa: S603  (fixed commands)
-        ["git", "-C", str(directory), *arguments],  # noqa: S607  (whichever git the user has)
-        capture_output=True,
-        text=True,
-        timeout=10,
-        check=True,
-    )
+    command = ["git", "-C", str(directory), *arguments]  # fixed commands, whichever git there is
+    done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)  # noqa: S603
     return done.stdout.strip()

@@ -4,7 +4,6 @@ import contextlib
 import math
 import signal
 import threading
-import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
@@ -13,6 +12,7 @@ from typing import Any
 import torch
 
 from deepccg.core import Diverged, State, StepInfo
+from deepccg.deprecation import warn_renamed
 
 _Handler = Callable[[int, FrameType | None], Any] | signal.Handlers
 _DEFAULTS: dict[signal.Signals, _Handler] = {
@@ -46,21 +46,12 @@ def check_state(step: int, state: State) -> None:
 
 
 class Interrupted(KeyboardInterrupt):
-    """A run was stopped on request, after it had saved a checkpoint.
-
-    Args:
-        directory: The run directory.
-        step: Steps done.
-        steps: Steps of the whole run.
-        signal: The signal received: ``SIGINT`` or ``SIGTERM``.
-    """
+    """A run was stopped by ``SIGINT`` or ``SIGTERM``, after it had saved a checkpoint."""
 
     def __init__(self, directory: Path, step: int, steps: int, signal: signal.Signals) -> None:
         super().__init__(f"{directory} was stopped and saved at step {step} of {steps}")
-        self.directory = directory
-        self.step = step
-        self.steps = steps
-        self.signal = signal
+        self.directory, self.signal = directory, signal
+        self.step, self.steps = step, steps
 
 
 class StopRequest:
@@ -86,11 +77,7 @@ def request_stop() -> None:
 
 def ask_to_stop() -> None:
     """Old name of ``request_stop``."""
-    warnings.warn(
-        "ask_to_stop is now called request_stop; the old name will be removed",
-        DeprecationWarning,
-        stacklevel=2,
-    )
+    warn_renamed("ask_to_stop", "request_stop")
     request_stop()
 
 

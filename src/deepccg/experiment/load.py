@@ -12,9 +12,13 @@ import torch
 
 from deepccg.core import InputError, Learner, StateMismatch, Task
 from deepccg.experiment.build import build_learner
-from deepccg.experiment.checkpoint import CheckpointWarning, load_newest
 from deepccg.experiment.config import RunConfig
-from deepccg.experiment.session import read_run_config, recorded_learner
+from deepccg.experiment.session import (
+    CheckpointWarning,
+    load_newest,
+    read_run_config,
+    recorded_learner,
+)
 from deepccg.methods import NetworkLearner
 from deepccg.records import RunDirectory
 from deepccg.streams import read_images
@@ -24,18 +28,11 @@ CHUNK = 500  # images classified at once
 
 @dataclass(frozen=True)
 class TrainedRun:
-    """A learner and what its numbers mean.
+    """A learner and what its numbers mean."""
 
-    Args:
-        learner: The learner as the run left it.
-        class_names: The name of each label.
-        shape: The shape of one input, without the batch axis.
-        config: What was run.
-    """
-
-    learner: Learner
-    class_names: tuple[str, ...]
-    shape: tuple[int, ...]
+    learner: Learner  # as the run left it
+    class_names: tuple[str, ...]  # of each label
+    shape: tuple[int, ...]  # of one input, without the batch axis
     config: RunConfig
 
     def predict_files(
@@ -68,10 +65,7 @@ class TrainedRun:
 
 
 def load_run(
-    directory: str | os.PathLike[str],
-    *,
-    learner: type[Learner] | None = None,
-    device: str = "cpu",
+    directory: str | os.PathLike[str], *, learner: type[Learner] | None = None, device: str = "cpu"
 ) -> TrainedRun:
     """Load the learner of a run directory, with the names of its classes, on ``device``.
 
@@ -98,10 +92,7 @@ def load_run(
 
 
 def load(
-    directory: str | os.PathLike[str],
-    *,
-    learner: type[Learner] | None = None,
-    device: str = "cpu",
+    directory: str | os.PathLike[str], *, learner: type[Learner] | None = None, device: str = "cpu"
 ) -> Learner:
     """Load the trained learner of a run directory; see ``load_run``."""
     return load_run(directory, learner=learner, device=device).learner
@@ -109,19 +100,12 @@ def load(
 
 @dataclass(frozen=True)
 class StoredExamples:
-    """The examples in a memory.
+    """The examples in a memory."""
 
-    Args:
-        x: ``[M, ...]``: uint8 images ``[M, C, H, W]`` or float vectors ``[M, F]``.
-        y: ``[M]`` labels.
-        classes: All labels, in order of arrival.
-        class_names: The name of each label.
-    """
-
-    x: npt.NDArray[np.generic]
-    y: npt.NDArray[np.int64]
-    classes: tuple[int, ...]
-    class_names: tuple[str, ...]
+    x: npt.NDArray[np.generic]  # uint8 images [M, C, H, W] or float vectors [M, F]
+    y: npt.NDArray[np.int64]  # labels [M]
+    classes: tuple[int, ...]  # all labels, in order of arrival
+    class_names: tuple[str, ...]  # of each label
 
 
 def stored_examples(directory: str | os.PathLike[str]) -> StoredExamples:

@@ -80,15 +80,13 @@ def override(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]
 def _rules_of_file(preset: str) -> tuple[Rule, ...]:
     path = Path(preset)
     try:
-        if not path.is_file():
-            raise InputError(f"preset {preset!r} is neither one of {', '.join(PRESETS)} nor a file")
-        content = read_toml(path)
+        content = read_toml(path) if path.is_file() else None
     except OSError as error:
         raise InputError(f"cannot read the preset {preset!r}: {error.strerror}") from None
-    except InputError:
-        raise
     except ValueError as error:
         raise InputError(f"{path.name} is not valid TOML: {error}") from None
+    if content is None:
+        raise InputError(f"preset {preset!r} is neither one of {', '.join(PRESETS)} nor a file")
     return _rules(content, path.name)
 
 

@@ -184,11 +184,7 @@ def run_command(config: RunConfig, seeds: str, data_dir: str | None = None) -> s
 
     There is none for a class of the user's own: to see its fields, the name in the record would
     have to be imported. Only settings that the presets of this version do not make are spelled out.
-
-    Args:
-        config: What was run.
-        seeds: As ``--seeds`` takes them.
-        data_dir: The value of ``--data-dir``, if there is to be one.
+    ``seeds`` and ``data_dir`` become the values of ``--seeds`` and ``--data-dir``.
     """
     if config.method.name not in METHODS:
         return None
@@ -217,9 +213,7 @@ def run_command(config: RunConfig, seeds: str, data_dir: str | None = None) -> s
 def parse_seeds(text: str, name: str = "--seeds") -> list[int]:
     """Parse seeds as people write them: ``0``, ``0-2`` or ``0,3,5-7``; each is returned once.
 
-    Args:
-        text: The seeds.
-        name: The option or field, for messages.
+    ``name`` is the option or field that messages speak of.
 
     >>> parse_seeds("0,3,5-7,3")
     [0, 3, 5, 6, 7]

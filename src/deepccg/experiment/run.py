@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from deepccg.core import InputError, Learner, StepInfo
-from deepccg.evaluation import PredictionCallback, evaluate
+from deepccg.evaluation import PredictionCallback, ShiftMeter, evaluate
 from deepccg.experiment.audit.auditor import Auditor
 from deepccg.experiment.build import RunData, build_learner, build_run_data
 from deepccg.experiment.config import RunConfig
@@ -27,7 +27,6 @@ from deepccg.experiment.session import (
     recorded_data,
     recorded_learner,
 )
-from deepccg.experiment.shift_recorder import ShiftRecorder
 from deepccg.experiment.writer import CheckpointSchedule, RunWriter, Stopwatch
 from deepccg.records import Evaluation, RecordError, RunDirectory, Training, summary
 from deepccg.streams import Cursor, Dataset, load_dataset
@@ -40,23 +39,14 @@ TRAINING_RECORD_STEPS = 50
 
 @dataclass(frozen=True)
 class RunResult:
-    """A finished run.
+    """A finished run."""
 
-    Args:
-        directory: Where everything was written.
-        config: What was run.
-        evaluations: The scores, in order of time; metrics are functions of these.
-        learner: The trained learner.
-        examples_read: How many training examples were read; offline ones count at each read.
-        audit: The content of ``audit.json``; ``None`` if an earlier version began the run.
-    """
-
-    directory: Path
+    directory: Path  # where everything was written
     config: RunConfig
-    evaluations: list[Evaluation]
+    evaluations: list[Evaluation]  # in order of time; metrics are functions of these
     learner: Learner
-    examples_read: int
-    audit: dict[str, Any] | None
+    examples_read: int  # training examples; offline ones count at each read
+    audit: dict[str, Any] | None  # of ``audit.json``; None if an earlier version began the run
 
     @property
     def summary(self) -> dict[str, float | None]:
@@ -123,14 +113,8 @@ def resume(
 ) -> RunResult:
     """Continue the run of a directory to its end, or read it back if it is finished.
 
-    Args:
-        directory: A run directory.
-        learner: The learner class, if it was one of your own.
-        data: The data set, if it was one of your own.
-        data_dir: Where a named data set, or the folder that was learned, lies on this machine.
-        progress: As in ``run``.
-        checkpoint_every: As in ``run``.
-        track: As in ``run``.
+    A ``learner`` or ``data`` of your own has to be passed again; ``data_dir`` is where a named data
+    set, or the folder that was learned, lies on this machine. The others are as in ``run``.
     """
     target = RunDirectory(Path(directory))
     config = read_run_config(target)
@@ -156,13 +140,11 @@ def _run(
         config = config.model_copy(update={"kernels": choose_kernels(config, target, data.shape)})
         stream = data.stream
         auditor = Auditor(config, data)
-        learner = build_learner(
-            config, data.shape, stream.classes, learner_type, watch=auditor.attach
-        )
+        learner = build_learner(config, data.shape, stream.classes, learner_type, auditor.attach)
         about = {
             "stream": stream.fingerprint(),
             "shape": list(data.shape),
-            "class_names": list(data.class_names),
+            "class_names": list(dataset.class_names),
             "classes": list(stream.classes),
         }
         with (
@@ -193,24 +175,24 @@ def _learn(
 ) -> None:
     """The loop."""
     steps = len(data.stream)
-    shift = ShiftRecorder(config, data, writer, auditor, learner, cursor.position)
+    shift = _ShiftRecorder(config, data, writer, auditor, learner, cursor.position)
     watch = Stopwatch(target.timing_path, cursor.position, writer.file)
     with stop_requests() as stop, writer.explain_divergence(config, cursor):
         for batch in cursor:
             step = cursor.position
             auditor.on_batch(step)
-            with watch.learning():
+            with watch.timing("learn"):
                 info = learner.learn(batch)
             check_step(step, info)
             if progress is not None:
                 progress(step, steps, info)
             if step % TRAINING_RECORD_STEPS == 0:
                 writer.record(Training(step, info.loss, dict(info.extra)))
-            with watch.evaluating():
+            with watch.timing("evaluate"):
                 shift.after(step, learner)
             if step == steps or _evaluation_due(config, data, step):
                 check_state(step, learner.state_dict())
-                with auditor.evaluating(learner) as on_predictions, watch.evaluating():
+                with auditor.evaluating(learner) as on_predictions, watch.timing("evaluate"):
                     scores = _score(data, learner, cursor, on_predictions)
                 writer.record(scores)
             if step == steps:
@@ -230,13 +212,12 @@ def _score(
     data: RunData, learner: Learner, cursor: Cursor, on_predictions: PredictionCallback
 ) -> Evaluation:
     stream, step = data.stream, cursor.position
-    places = {task.id: place for place, task in enumerate(stream.tasks)}
     return evaluate(
         learner,
         data.test,
         step=step,
         examples=cursor.reads,
-        task=places[stream.task_of(step - 1).id],
+        task=stream.tasks.index(stream.task_of(step - 1)),
         final=step == len(stream),
         of_images=data.of_images,
         on_predictions=on_predictions,
@@ -251,3 +232,42 @@ def _evaluation_due(config: RunConfig, data: RunData, step: int) -> bool:
         stream = data.stream
         return stream.task_of(step - 1).id != stream.task_of(step).id
     return step % every == 0
+
+
+class _ShiftRecorder:
+    """After the first task, records what each batch does to that task's test images.
+
+    The learner only predicts, as in an evaluation: what it learns does not depend on this.
+    ``position`` is how many steps it has done: not 0 for a run that is continued.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        data: RunData,
+        writer: RunWriter,
+        auditor: Auditor,
+        learner: Learner,
+        position: int,
+    ) -> None:
+        self._test, self._mode, self._stream = data.shift_images, config.scenario, data.stream
+        self._writer, self._auditor = writer, auditor
+        first, steps = data.stream.tasks[0], range(len(data.stream))
+        others = (step for step in steps if data.stream.task_of(step) != first)
+        self._begin = next(others, len(steps))  # the first batch of another task
+        self._meter: ShiftMeter | None = None
+        if self._test is not None and self._begin <= position < len(steps):
+            with auditor.observing(counted=False):  # counted before the run was interrupted
+                self._meter = ShiftMeter(self._test, self._mode, learner)
+
+    def after(self, step: int, learner: Learner) -> None:
+        """Record what ``step`` did; the last step of the first task only sets the reference."""
+        if self._test is None or step < self._begin:
+            return
+        with self._auditor.observing():
+            if self._meter is None:
+                self._meter = ShiftMeter(self._test, self._mode, learner)
+                return
+            task = self._stream.tasks.index(self._stream.task_of(step - 1))
+            shift = self._meter.measure(learner, step=step, task=task)
+        self._writer.record(shift)

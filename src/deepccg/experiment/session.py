@@ -1,4 +1,4 @@
-"""Opening a run directory: which run it holds, how far that is, and who may write to it."""
+"""Opening a run directory: which run it holds, its newest checkpoint, and who may write to it."""
 
 import contextlib
 import json
@@ -11,10 +11,10 @@ from typing import Any
 import tomli_w
 from filelock import FileLock, Timeout
 
-from deepccg.core import InputError, InUse, Learner, StateMismatch, validated
-from deepccg.experiment.checkpoint import Checkpoint, CheckpointWarning, load_newest
+from deepccg.core import InputError, InUse, Learner, State, StateMismatch, validated
 from deepccg.experiment.config import RunConfig
 from deepccg.experiment.environment import environment
+from deepccg.learners.state_file import UnusableStateFile, load_state
 from deepccg.methods import METHODS
 from deepccg.networks import gains_from_native
 from deepccg.records import (
@@ -29,17 +29,11 @@ from deepccg.streams import Dataset, available, load_dataset
 
 
 class ClassNeeded(InputError):
-    """A run used a learner class of the user's own, which was not passed.
-
-    Args:
-        directory: The run directory.
-        method: The recorded name of the class.
-    """
+    """A run used a learner class of the user's own, recorded as ``method``; it was not passed."""
 
     def __init__(self, directory: Path, method: str) -> None:
         super().__init__(f"{directory} was run with {method}: pass that class as learner")
-        self.directory = directory
-        self.method = method
+        self.directory, self.method = directory, method
 
 
 def read_run_config(target: RunDirectory) -> RunConfig:
@@ -87,19 +81,52 @@ def recorded_data(config: RunConfig, target: RunDirectory, data_dir: str | Path 
     return load_dataset(f"folder:{data_dir}")
 
 
+class CheckpointWarning(UserWarning):
+    """The newest checkpoint could not be used, the one before could."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The saved state of a run."""
+
+    state: State  # of the learner
+    about: dict[str, Any]  # facts about the run: position, data, number of records, audit
+    instead_of: str | None = None  # why this is the previous checkpoint; None for the newest
+
+
+def load_checkpoint(path: Path) -> tuple[State, dict[str, Any]]:
+    """Return the verified state and what the run said about it; see ``load_state``."""
+    try:
+        return load_state(path)
+    except FileNotFoundError:
+        raise UnusableStateFile(
+            f"{path.parent} has no checkpoint: it is not a run that learned"
+        ) from None
+
+
+def load_newest(target: RunDirectory) -> Checkpoint:
+    """Return the newest undamaged checkpoint of a run: the last, or else the one before."""
+    try:
+        return Checkpoint(*load_checkpoint(target.checkpoint_path))
+    except UnusableStateFile as error:
+        newest = error
+    if not target.previous_path.exists():
+        raise StateMismatch(str(newest))
+    try:
+        state, about = load_checkpoint(target.previous_path)
+    except UnusableStateFile as older:
+        raise StateMismatch(f"{newest}; and {older}: remove both to begin again") from None
+    step = f"step {about.get('position')}"
+    return Checkpoint(state, about, f"{newest}; taking the previous checkpoint, of {step}")
+
+
 @dataclass(frozen=True)
 class Progress:
-    """How far a run is.
+    """How far a run is."""
 
-    Args:
-        position: Steps done.
-        records: Records written.
-        audit: The auditor's state in the checkpoint.
-    """
-
-    position: int = 0
-    records: int = 0
-    audit: Mapping[str, Any] | None = None
+    position: int = 0  # steps done
+    records: int = 0  # records written
+    audit: Mapping[str, Any] | None = None  # the auditor's state in the checkpoint
 
 
 @contextlib.contextmanager
@@ -119,7 +146,7 @@ def open_run(
     """
     if not target.config_path.exists():
         _check_free(target)
-    elif _decisive(validated(RunConfig, target.config())) != _decisive(config):
+    elif not _same_run(config, target):
         raise InputError(f"{target.path} holds another run: choose another directory")
     finished = _finished(target, steps)
     if finished is not None:
@@ -139,13 +166,12 @@ def open_run(
 def is_finished(config: RunConfig, target: RunDirectory) -> bool:
     """Whether a directory holds this very run, complete and undamaged. Needs no data."""
     try:
-        if not target.config_path.exists():
-            return False
-        same = _decisive(validated(RunConfig, target.config())) == _decisive(config)
         steps = [evaluation.step for evaluation in target.evaluations() if evaluation.final]
+        return (
+            _same_run(config, target) and bool(steps) and _finished(target, steps[-1]) is not None
+        )
     except (InputError, RecordError):  # reported when the run is opened
         return False
-    return same and bool(steps) and _finished(target, steps[-1]) is not None
 
 
 @contextlib.contextmanager
@@ -230,7 +256,11 @@ def _check_free(target: RunDirectory) -> None:
         raise InputError(f"{target.path} is not empty and holds no run: choose another directory")
 
 
-def _decisive(config: RunConfig) -> dict[str, Any]:
-    """Return the fields that make two runs the same; TOML has no None, so without open ones."""
+def _same_run(config: RunConfig, target: RunDirectory) -> bool:
+    """Whether a directory records this run; TOML has no None, so open fields do not count."""
     excluded = {"threads", "device", "kernels", "preset"}
-    return config.model_dump(mode="json", exclude=excluded, exclude_none=True)
+    recorded, wanted = (
+        each.model_dump(mode="json", exclude=excluded, exclude_none=True)
+        for each in (read_run_config(target), config)
+    )
+    return recorded == wanted

@@ -5,8 +5,9 @@ import re
 import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from deepccg.core import CannotWrite, Diverged, InputError, Learner
 from deepccg.experiment.config import RunConfig
@@ -43,7 +44,18 @@ class CheckpointSchedule:
     """
 
     def __init__(self, every: int | str | None = None) -> None:
-        self._steps, self._seconds = _parse_interval(every)
+        self._steps: int | None = None
+        self._seconds: float | None = None  # ``None``: CHECKPOINT_SECONDS
+        text = "" if every is None else str(every).strip()
+        if re.fullmatch(r"\d+(\.\d*)?s", text, re.ASCII):
+            self._seconds = float(text[:-1])
+        elif re.fullmatch(r"\d+", text, re.ASCII) and int(text) > 0:
+            self._steps = int(text)
+        elif every is not None:
+            raise InputError(
+                f"checkpoint_every takes a number of steps, such as 100, or of seconds, such as "
+                f"30s; got {every!r}"
+            )
         self.saved()
 
     def due(self, step: int) -> bool:
@@ -56,21 +68,6 @@ class CheckpointSchedule:
     def saved(self) -> None:
         """Note that a checkpoint was saved just now."""
         self._saved_at = time.monotonic()
-
-
-def _parse_interval(every: int | str | None) -> tuple[int | None, float | None]:
-    """Return steps and seconds; at most one of them is not ``None``."""
-    if every is None:
-        return None, None
-    text = str(every).strip()
-    if re.fullmatch(r"\d+(\.\d*)?s", text, re.ASCII):
-        return None, float(text[:-1])
-    if re.fullmatch(r"\d+", text, re.ASCII) and int(text) > 0:
-        return int(text), None
-    raise InputError(
-        f"checkpoint_every takes a number of steps, such as 100, or of seconds, such as 30s; "
-        f"got {every!r}"
-    )
 
 
 class Stopwatch:
@@ -89,63 +86,41 @@ class Stopwatch:
         self._saved = [timing for timing in known if timing.steps <= position]
         self._complete = bool(self._saved) and self._saved[0].steps == position
         before = self._saved[0] if self._complete else Timing(0, 0.0, 0.0)
-        self._learning, self._evaluating = before.learning_seconds, before.evaluation_seconds
+        self._seconds = {"learn": before.learning_seconds, "evaluate": before.evaluation_seconds}
 
     @contextlib.contextmanager
-    def learning(self) -> Iterator[None]:
-        """Time a step."""
+    def timing(self, activity: Literal["learn", "evaluate"]) -> Iterator[None]:
+        """Add the time spent inside the block."""
         began = time.perf_counter()
         yield
-        self._learning += time.perf_counter() - began
-
-    @contextlib.contextmanager
-    def evaluating(self) -> Iterator[None]:
-        """Time an evaluation."""
-        began = time.perf_counter()
-        yield
-        self._evaluating += time.perf_counter() - began
+        self._seconds[activity] += time.perf_counter() - began
 
     def save(self, step: int) -> None:
         """Write the times; call it before the checkpoint of ``step`` is saved."""
         if not self._complete:
             return
-        now = Timing(step, round(self._learning, 6), round(self._evaluating, 6))
+        learning, evaluating = (round(seconds, 6) for seconds in self._seconds.values())
+        now = Timing(step, learning, evaluating)
         self._saved = [now, *(timing for timing in self._saved if timing.steps)][:KEPT_TIMINGS]
         self._write(self._path, timings_text(self._saved))
 
 
+@dataclass
 class RunWriter:
-    """Writes records, files and checkpoints; its errors say which checkpoint is still good.
+    """Writes records, files and checkpoints; its errors say which checkpoint is still good."""
 
-    Args:
-        target: The run directory.
-        about: Facts about the run that every checkpoint holds.
-        step: The step of the last checkpoint; 0 if there is none.
-        records: How many records there are.
-        on_record: Called with each record that was written.
-    """
-
-    def __init__(
-        self,
-        target: RunDirectory,
-        about: Mapping[str, Any],
-        step: int,
-        records: int,
-        on_record: Callable[[Record], None] | None = None,
-    ) -> None:
-        self._target = target
-        self._about = dict(about)
-        self._saved = step
-        self._records = records
-        self._on_record = on_record
+    target: RunDirectory
+    about: Mapping[str, Any]  # facts about the run that every checkpoint holds
+    saved: int  # the step of the last checkpoint; 0 if there is none
+    records: int  # how many there are
+    on_record: Callable[[Record], None]  # called with each record that was written
 
     def record(self, record: Record) -> None:
         """Append a record, durably."""
-        with self._writing(self._target.records_path):
-            append_record(self._target.records_path, record)
-        self._records += 1
-        if self._on_record is not None:
-            self._on_record(record)
+        with self._writing(self.target.records_path):
+            append_record(self.target.records_path, record)
+        self.records += 1
+        self.on_record(record)
 
     def file(self, path: Path, content: bytes) -> None:
         """Write a whole file, or leave the old one."""
@@ -156,11 +131,11 @@ class RunWriter:
         """Save the learner after ``step``; the checkpoint before is kept."""
         state = learner.state_dict()
         check_state(step, state)
-        about = {**self._about, "position": step, "records": self._records, "audit": audit}
-        path, previous = self._target.checkpoint_path, self._target.previous_path
+        about = {**self.about, "position": step, "records": self.records, "audit": audit}
+        path, previous = self.target.checkpoint_path, self.target.previous_path
         with self._writing(path):
             save_state(path, state, about, previous)
-        self._saved = step
+        self.saved = step
 
     @contextlib.contextmanager
     def explain_divergence(self, config: RunConfig, cursor: Cursor) -> Iterator[None]:
@@ -172,9 +147,9 @@ class RunWriter:
             advice = ""
             if isinstance(lr, float):
                 advice = f", such as --set method.lr={min(lr / 10, USUAL_LR):g}"
-            saved = f"the checkpoint of step {self._saved}" if self._saved else "no checkpoint yet"
+            saved = f"the checkpoint of step {self.saved}" if self.saved else "no checkpoint yet"
             step = f"after step {cursor.position} " if "step" not in str(error) else ""
-            message = f"{step}{error}{advice}; {self._target.path} holds {saved}"
+            message = f"{step}{error}{advice}; {self.target.path} holds {saved}"
             raise Diverged(message) from error
 
     @contextlib.contextmanager
@@ -182,11 +157,11 @@ class RunWriter:
         try:
             yield
         except OSError as error:
-            saved = f"the checkpoint of step {self._saved} is good" if self._saved else ""
+            saved = f"the checkpoint of step {self.saved} is good" if self.saved else ""
             raise CannotWrite(
                 f"cannot write {path}: {error.strerror or error}; "
                 f"{saved or 'there is no checkpoint yet'}. When there is room, continue with "
-                f"`{resume_command(self._target.path)}`"
+                f"`{resume_command(self.target.path)}`"
             ) from None
 
 

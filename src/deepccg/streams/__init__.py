@@ -5,7 +5,6 @@ from deepccg.streams.data import Dataset, Split, cap_per_class, from_arrays, hol
 from deepccg.streams.datasets import DatasetInfo, available, load_dataset
 from deepccg.streams.folder import image_files
 from deepccg.streams.images import read_images
-from deepccg.streams.joint import JointStream
 from deepccg.streams.schedules import (
     SCHEDULES,
     build_stream,
@@ -13,7 +12,7 @@ from deepccg.streams.schedules import (
     disjoint,
     shifting_window,
 )
-from deepccg.streams.stream import Cursor, Stream
+from deepccg.streams.stream import Cursor, JointStream, Stream
 
 __all__ = [
     "SCHEDULES",

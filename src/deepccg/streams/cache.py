@@ -43,11 +43,6 @@ class Entry:
     y: IntArray
     rows: IntArray
 
-    @property
-    def image_size(self) -> tuple[int, int]:
-        """Height and width."""
-        return self.x.shape[2], self.x.shape[3]
-
 
 def safe_name(name: str) -> str:
     """A directory name for a data set's name.
@@ -113,13 +108,12 @@ def _sound(entry: Entry) -> bool:
 
 def _write_files(directory: Path, source: ImageSource, image_size: tuple[int, int]) -> None:
     shape = (3, *image_size)
-    pixels = (decode(where, encoded, shape) for where, encoded in source)
     with _synced(directory / "x.npy") as file:
         # Appended row by row, not memory-mapped: a full disk is then an error, not a crash.
         header = {"descr": "|u1", "fortran_order": False, "shape": (len(source), *shape)}
         np.lib.format.write_array_header_1_0(file, header)
-        for image in pixels:
-            file.write(np.ascontiguousarray(image).data)
+        for where, encoded in source:
+            file.write(np.ascontiguousarray(decode(where, encoded, shape)).data)
     for key, values in (("y", source.y), ("rows", source.rows)):
         with _synced(directory / f"{key}.npy") as file:
             np.save(file, values.astype("<i8"), allow_pickle=False)
@@ -130,11 +124,7 @@ def _write_files(directory: Path, source: ImageSource, image_size: tuple[int, in
 
 def _describe(file: Path) -> dict[str, Any]:
     array = np.load(file, mmap_mode="r", allow_pickle=False)
-    return {
-        "shape": list(array.shape),
-        "dtype": array.dtype.str,
-        "bytes": file.stat().st_size,
-    }
+    return {"shape": list(array.shape), "dtype": array.dtype.str, "bytes": file.stat().st_size}
 
 
 @contextlib.contextmanager
@@ -148,17 +138,13 @@ def _synced(file: Path) -> Iterator[IO[bytes]]:
 
 def _move_into_place(temporary: Path, directory: Path) -> None:
     if directory.exists() and read_entry(directory) is None:
-        _discard(directory)
+        # A damaged entry is renamed first, so that nobody sees it half removed.
+        grave = Path(tempfile.mkdtemp(prefix=".partial-", dir=directory.parent))
+        with contextlib.suppress(OSError):  # another process may have discarded it
+            directory.rename(grave / "damaged")
+        shutil.rmtree(grave, ignore_errors=True)
     try:
         temporary.rename(directory)
     except OSError:
         if read_entry(directory) is None:  # not simply another process that was first
             raise
-
-
-def _discard(directory: Path) -> None:
-    """Remove a damaged entry: renamed first, so that nobody sees it half removed."""
-    grave = Path(tempfile.mkdtemp(prefix=".partial-", dir=directory.parent))
-    with contextlib.suppress(OSError):  # another process may have discarded it
-        directory.rename(grave / "damaged")
-    shutil.rmtree(grave, ignore_errors=True)

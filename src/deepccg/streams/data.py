@@ -1,4 +1,4 @@
-"""Labelled data in memory: data sets from arrays, their parts, and how these are divided."""
+"""Labelled data in memory: data sets, their labels, and how their parts are divided."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -10,7 +10,6 @@ import numpy.typing as npt
 import torch
 
 from deepccg.core import InputError, Task, TestSet, derive_seed
-from deepccg.streams.labels import align_labels, as_array, encode_labels
 from deepccg.streams.stream import Array, IntArray
 
 
@@ -60,40 +59,29 @@ class Dataset:
     """A named data set whose parts are opened on first use.
 
     A run that is scored on held-out training data therefore never opens the test part.
-
-    Args:
-        name: Its name in tables.
-        class_names: The name of each label.
-        open_train: Opens the training part.
-        open_test: Opens the test part.
     """
 
-    name: str
-    class_names: tuple[str, ...]
+    name: str  # in tables
+    class_names: tuple[str, ...]  # of each label
     open_train: Callable[[], Split] = field(repr=False)
     open_test: Callable[[], Split] = field(repr=False)
-    asked: Counter[str] = field(default_factory=Counter, init=False, repr=False)  # of each part
+    asked: Counter[str] = field(default_factory=Counter, init=False, repr=False)
 
     @property
     def n_classes(self) -> int:
         """How many classes there are."""
         return len(self.class_names)
 
-    @property
+    @cached_property
     def train(self) -> Split:
         """The training part."""
-        self.asked["train"] += 1
-        return self._train
+        return self._checked("train", self.open_train())
 
     @property
     def test(self) -> Split:
-        """The test part; ``asked`` counts how often it was opened."""
+        """The test part; ``asked["test"]`` counts how often it was opened."""
         self.asked["test"] += 1
         return self._test
-
-    @cached_property
-    def _train(self) -> Split:
-        return self._checked("train", self.open_train())
 
     @cached_property
     def _test(self) -> Split:
@@ -115,12 +103,10 @@ def rows_by_class(y: IntArray) -> list[IntArray]:
 
 
 def hold_out(split: Split, fraction: float, seed: int) -> tuple[Split, Split]:
-    """Divide into a training and a validation part, the same fraction of every class.
+    """Divide into a training and a validation part.
 
-    Args:
-        split: What to divide.
-        fraction: The share of each class that goes to validation, between 0 and 1.
-        seed: Decides which examples.
+    The same ``fraction`` of every class, between 0 and 1, goes to validation; ``seed`` decides
+    which examples.
     """
     if not 0 < fraction < 1:
         raise InputError(f"the validation fraction must be between 0 and 1, not {fraction}")
@@ -162,16 +148,11 @@ def make_test_set(
     missing = [c for c in classes if c >= len(rows) or not len(rows[c])]
     if missing:
         raise InputError(f"there are no held-out examples of class {missing[0]}")
-    if limit is not None and limit < len(classes):
-        raise InputError(
-            f"{limit} images cannot show {len(classes)} classes: allow at least one each"
-        )
-    quotas = [0] * len(rows)
+    quotas, n = [0] * len(rows), len(classes)
+    if limit is not None and limit < n:
+        raise InputError(f"{limit} images cannot show {n} classes: allow at least one each")
     for i, c in enumerate(classes):
-        share = len(rows[c])
-        if limit is not None:
-            share = limit // len(classes) + (i < limit % len(classes))
-        quotas[c] = share
+        quotas[c] = len(rows[c]) if limit is None else limit // n + (i < limit % n)
     part = split.take(_draw(rows, quotas, seed))
     return TestSet(torch.from_numpy(part.x), torch.from_numpy(part.y), tuple(tasks))
 
@@ -242,3 +223,71 @@ def _examples(values: npt.ArrayLike) -> Array:
             f"channels, not {list(array.shape)}; bring channels last with x.transpose(0, 2, 3, 1)"
         )
     return np.ascontiguousarray(array.transpose(0, 3, 1, 2))
+
+
+def encode_labels(
+    values: npt.ArrayLike, names: Sequence[str] | None = None
+) -> tuple[IntArray, tuple[str, ...]]:
+    """Encode labels as indices into class names.
+
+    Args:
+        values: ``[N]`` integers or strings.
+        names: The class names, if known: integers are then indices into them and strings must be
+            among them. Otherwise the classes are the different values, sorted.
+
+    Returns:
+        The ``[N]`` int64 labels and the class names.
+
+    >>> encode_labels(["dog", "cat", "dog"])
+    (array([1, 0, 1]), ('cat', 'dog'))
+    >>> encode_labels([7, 3])
+    (array([1, 0]), ('3', '7'))
+    """
+    if names is not None and len(set(names)) != len(names):
+        raise InputError("two classes have the same name")
+    array = as_array(values, "labels")
+    if array.ndim != 1:
+        raise InputError(f"labels must have the shape [N], not {list(array.shape)}")
+    if array.dtype == object and all(isinstance(value, str) for value in array):
+        array = array.astype(np.str_)
+    if array.dtype.kind not in "biuU":
+        raise InputError(f"labels must be integers or strings, not {array.dtype}")
+    if names is not None and array.dtype.kind != "U":
+        return _as_indices(array, len(names)), tuple(names)
+    found, y = np.unique(array, return_inverse=True)
+    own_names = tuple(str(value) for value in found)
+    if names is None:
+        return y.astype(np.int64), own_names
+    return align_labels(y.astype(np.int64), own_names, names), tuple(names)
+
+
+def as_array(values: npt.ArrayLike, what: str) -> npt.NDArray[np.generic]:
+    """Return ``np.asarray(values)``; an ``InputError`` if they make no array."""
+    try:
+        return np.asarray(values)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InputError(f"{what} make no array: {error}") from None
+
+
+def align_labels(y: IntArray, names: Sequence[str], reference: Sequence[str]) -> IntArray:
+    """Renumber labels from the order of ``names`` to that of ``reference``."""
+    if tuple(names) == tuple(reference):
+        return y
+    position = {name: i for i, name in enumerate(reference)}
+    renumbered = np.array([position.get(name, -1) for name in names], dtype=np.int64)[y]
+    if len(y) and renumbered.min() < 0:
+        unknown = names[int(y[renumbered.argmin()])]
+        raise InputError(f"the class '{unknown}' is not one of the {len(position)} known classes")
+    return renumbered
+
+
+def _as_indices(labels: npt.NDArray[np.generic], n_classes: int) -> IntArray:
+    y = labels.astype(np.int64)
+    outside = np.flatnonzero((y < 0) | (y >= n_classes))
+    if len(outside):
+        row = int(outside[0])
+        raise InputError(
+            f"row {row} has the label {y[row]}, outside 0 to {n_classes - 1}"
+            + (" (is this part unlabelled?)" if y[row] == -1 else "")
+        )
+    return y

@@ -15,42 +15,22 @@ from deepccg.streams.data import Dataset, Split, rows_by_class
 from deepccg.streams.folder import is_folder
 from deepccg.streams.mini_imagenet import mini_imagenet_recipe
 from deepccg.streams.recipes import Facts, Recipe, folder_recipe, hub_recipe, parquet_recipe
-from deepccg.streams.tables import Columns
 
 DIGITS_PER_CLASS = 140  # to train on, of at least 174; the others are the test part
 
 
 @dataclass(frozen=True)
 class DatasetInfo:
-    """A data set that can be loaded by its name.
-
-    Args:
-        name: What to call it.
-        classes: How many classes it has.
-        image_shape: Channels, height, width.
-        train: How many training images.
-        test: How many test images.
-        source: Where it comes from: a repository of the public hub, or a package.
-        note: What to cite, and what is known of the licence.
-        cached_at: Where its decoded images are on this machine; None if they are not cached.
-    """
+    """A data set that can be loaded by its name."""
 
     name: str
     classes: int
-    image_shape: tuple[int, int, int]
-    train: int
+    image_shape: tuple[int, int, int]  # channels, height, width
+    train: int  # images
     test: int
-    source: str
-    note: str
-    cached_at: Path | None = None
-
-
-@dataclass(frozen=True)
-class _Layout:
-    """How the hub stores a data set."""
-
-    columns: Columns
-    folder: str  # of the parquet files within the repository
+    source: str  # a repository of the public hub, or a package
+    note: str  # what to cite, and what is known of the licence
+    cached_at: Path | None = None  # where its decoded images are on this machine, if they are
 
 
 _KRIZHEVSKY = (
@@ -74,13 +54,13 @@ _CATALOGUE = {
     )
 }  # fmt: skip
 
+# How the hub stores them: columns, and the folder of the parquet files within the repository.
 _LAYOUTS = {
-    "cifar10": _Layout(Columns("img", "label"), "plain_text"),
-    "cifar100": _Layout(Columns("img", "fine_label"), "cifar100"),
+    "cifar10": (("img", "label"), "plain_text"),
+    "cifar100": (("img", "fine_label"), "cifar100"),
     # 65,000 ImageNet images of 100 classes at their own sizes, class names in the schema.
-    "mini-imagenet": _Layout(Columns("image", "label"), "data"),
+    "mini-imagenet": (("image", "label"), "data"),
 }
-
 
 # No leading dot, so that no name leads up in a directory. Always an owner: a single word would
 # name one of the loaders of the ``datasets`` library.
@@ -90,9 +70,9 @@ _ADDRESS = re.compile(r"(?P<repository>\w[\w.-]*/\w[\w.-]*)(:(?P<config>\w[\w.+-
 def available(cache_dir: str | Path | None = None) -> list[DatasetInfo]:
     """List the data sets that have a name, and where they are cached."""
     cache = Path(cache_dir) if cache_dir else default_cache_dir()
-    found = {name: cache / safe_name(name) for name in _CATALOGUE}
+    places = {name: cache / safe_name(name) for name in _CATALOGUE}
     return [
-        replace(info, cached_at=found[name] if found[name].is_dir() else None)
+        replace(info, cached_at=places[name] if places[name].is_dir() else None)
         for name, info in _CATALOGUE.items()
     ]
 
@@ -125,7 +105,8 @@ def load_dataset(
     if name == "digits":
         if image_size not in (None, 8):
             raise InputError("the images of digits are 8 x 8: image_size cannot change that")
-        return digits()
+        names = tuple(str(digit) for digit in range(10))
+        return Dataset("digits", names, lambda: _split_digits()[0], lambda: _split_digits()[1])
     size = (image_size, image_size) if image_size else None
     recipe = _recipe(name, Path(data_dir).expanduser() if data_dir else None, size)
     return recipe.dataset(Path(cache_dir).expanduser() if cache_dir else default_cache_dir())
@@ -144,9 +125,9 @@ def _recipe(name: str, data_dir: Path | None, size: tuple[int, int] | None) -> R
 
 
 def _named_recipe(name: str, data_dir: Path | None, size: tuple[int, int] | None) -> Recipe:
-    layout, info = _LAYOUTS[name], _CATALOGUE[name]
-    facts = Facts(layout.columns, size or info.image_shape[1:], info.classes)
-    folders = (name, layout.folder, f"{name}/{layout.folder}")
+    (columns, folder), info = _LAYOUTS[name], _CATALOGUE[name]
+    facts = Facts(columns, size or info.image_shape[1:], info.classes)
+    folders = (name, folder, f"{name}/{folder}")
     if name == "mini-imagenet":
         return mini_imagenet_recipe(info.source, data_dir, folders, facts)
     if data_dir is None:
@@ -181,14 +162,9 @@ def unknown_dataset(name: str) -> InputError:
     )
 
 
-def digits() -> Dataset:
-    """Return 8 x 8 grey images of the ten digits: 1,400 to train on, 397 to test on."""
-    names = tuple(str(digit) for digit in range(10))
-    return Dataset("digits", names, lambda: _split_digits()[0], lambda: _split_digits()[1])
-
-
 @cache
 def _split_digits() -> tuple[Split, Split]:
+    """Return 8 x 8 grey images of the ten digits: 1,400 to train on, 397 to test on."""
     from sklearn.datasets import load_digits
 
     values, targets = load_digits(return_X_y=True)  # 0..16, float64 [N, 64]
@@ -200,6 +176,5 @@ def _split_digits() -> tuple[Split, Split]:
         order = np.random.default_rng(derive_seed(0, "digits-split", str(c))).permutation(rows)
         train.append(order[:DIGITS_PER_CLASS])
         test.append(order[DIGITS_PER_CLASS:])
-    everything = Split(x, y)
-    parts = [everything.take(np.sort(np.concatenate(rows))) for rows in (train, test)]
-    return parts[0], parts[1]
+    digits = Split(x, y)
+    return digits.take(np.sort(np.concatenate(train))), digits.take(np.sort(np.concatenate(test)))

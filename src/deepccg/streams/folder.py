@@ -19,8 +19,12 @@ _TEST_SHARE = 0.2
 
 def image_files(folder: Path) -> list[Path]:
     """Return all image files below ``folder`` in a fixed order, without hidden ones."""
+
+    def hidden(file: Path) -> bool:
+        return any(part.startswith(".") for part in file.relative_to(folder).parts)
+
     files = (file for file in folder.rglob("*") if file.suffix.lower() in IMAGE_SUFFIXES)
-    return sorted(f for f in files if f.is_file() and not _hidden(f.relative_to(folder)))
+    return sorted(file for file in files if file.is_file() and not hidden(file))
 
 
 def is_folder(path: Path) -> bool:
@@ -47,7 +51,11 @@ def part_files(folder: Path, part: str) -> dict[str, list[Path]]:
     if not is_folder(folder):
         raise InputError(f"there is no folder {folder}")
     if is_divided(folder):
-        return class_files(_part_folder(folder, part))
+        names = ("train",) if part == "train" else _TEST_FOLDERS
+        found = [folder / name for name in names if (folder / name).is_dir()]
+        if not found:
+            raise InputError(f"{folder} has a folder train but none of {', '.join(names)}")
+        return class_files(found[0])
     return {
         name: _divide(folder / name, files)[part == "test"]
         for name, files in class_files(folder).items()
@@ -79,26 +87,14 @@ def folder_source(classes: dict[str, list[Path]]) -> ImageSource:
     return ImageSource(tuple(classes), y.astype(np.int64), np.arange(len(y)), read)
 
 
-def _part_folder(folder: Path, part: str) -> Path:
-    if part == "train":
-        return folder / "train"
-    for name in _TEST_FOLDERS:
-        if (folder / name).is_dir():
-            return folder / name
-    raise InputError(f"{folder} has a folder train but none of {', '.join(_TEST_FOLDERS)}")
-
-
 def _divide(folder: Path, files: Sequence[Path]) -> tuple[list[Path], list[Path]]:
     if len(files) < 2:
         raise InputError(f"the class folder {folder} has 1 image; training and test need one each")
+
+    def digest(file: Path) -> bytes:
+        path = file.relative_to(folder).as_posix()
+        return hashlib.blake2b(path.encode(), digest_size=16).digest()
+
     n_test = max(1, round(_TEST_SHARE * len(files)))
-    chosen = set(sorted(files, key=lambda file: _digest(file.relative_to(folder)))[:n_test])
+    chosen = set(sorted(files, key=digest)[:n_test])
     return [f for f in files if f not in chosen], [f for f in files if f in chosen]
-
-
-def _digest(path: Path) -> bytes:
-    return hashlib.blake2b(path.as_posix().encode(), digest_size=16).digest()
-
-
-def _hidden(path: Path) -> bool:
-    return any(part.startswith(".") for part in path.parts)

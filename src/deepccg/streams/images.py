@@ -1,5 +1,6 @@
 """Encoded images, from wherever they come, and their pixels. Pillow is imported when used."""
 
+import contextlib
 import io
 import stat
 import struct
@@ -14,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from deepccg.core import InputError
-from deepccg.streams.labels import align_labels
+from deepccg.streams.data import align_labels
 from deepccg.streams.stream import IntArray
 
 Pixels = npt.NDArray[np.uint8]
@@ -85,11 +86,7 @@ def decode(where: str, encoded: bytes, shape: tuple[int, int, int]) -> Pixels:
 
     channels, height, width = shape
     with _opened(where, encoded) as opened:
-        try:
-            with warnings.catch_warnings(action="ignore"):
-                image = opened.convert("L" if channels == 1 else "RGB")
-        except _UNREADABLE as error:
-            raise _unreadable(where, error) from error
+        image = opened.convert("L" if channels == 1 else "RGB")
     if image.size != (width, height):
         image = image.resize((width, height), Image.Resampling.LANCZOS)
     return np.asarray(image).reshape(height, width, channels).transpose(2, 0, 1)
@@ -125,22 +122,24 @@ _UNREADABLE = (
 )  # fmt: skip
 
 
-def _opened(where: str, encoded: bytes) -> Any:
+@contextlib.contextmanager
+def _opened(where: str, encoded: bytes) -> Iterator[Any]:
+    """Open an image; damage that shows inside the block is an ``InputError`` that names it."""
     from PIL import Image
 
     try:
-        with warnings.catch_warnings(action="ignore"):  # errors say what is wrong
-            image = Image.open(io.BytesIO(encoded), formats=FORMATS)
+        with (
+            warnings.catch_warnings(action="ignore"),  # errors say what is wrong
+            Image.open(io.BytesIO(encoded), formats=FORMATS) as image,
+        ):
+            if image.width * image.height > MOST_PIXELS:
+                size = f"{image.width} x {image.height} pixels, where {MOST_PIXELS:,} are allowed"
+                raise InputError(f"cannot read the image {where}: {size}")
+            yield image
+    except InputError:
+        raise
     except (*_UNREADABLE, Image.DecompressionBombError) as error:
-        raise _unreadable(where, error) from error
-    if image.width * image.height > MOST_PIXELS:
+        reason = "not an image in a known format" if "identify" in str(error) else str(error)
         raise InputError(
-            f"cannot read the image {where}: {image.width} x {image.height} pixels, "
-            f"where {MOST_PIXELS:,} are allowed"
-        )
-    return image
-
-
-def _unreadable(where: str, error: BaseException) -> InputError:
-    reason = "not an image in a known format" if "identify" in str(error) else str(error)
-    return InputError(f"cannot read the image {where}: {reason or type(error).__name__}")
+            f"cannot read the image {where}: {reason or type(error).__name__}"
+        ) from error

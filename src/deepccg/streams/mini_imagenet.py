@@ -20,15 +20,17 @@ import numpy as np
 from deepccg.core import InputError
 from deepccg.streams.folder import class_files, folder_source, is_divided
 from deepccg.streams.images import ImageSource, concatenate
-from deepccg.streams.parquet import hub_tables, parquet_folder, parquet_part, parquet_table
 from deepccg.streams.recipes import Facts, Identity, Recipe, file_identity
-from deepccg.streams.stream import IntArray
-from deepccg.streams.tables import Columns, labelled_images
+from deepccg.streams.tables import (
+    Columns,
+    hub_tables,
+    labelled_images,
+    parquet_folder,
+    parquet_part,
+    parquet_table,
+)
 
 NAME = "mini-imagenet"
-TRAIN_PER_CLASS = 500
-TEST_PER_CLASS = 100
-
 _PARTS = (("train",), ("validation", "valid", "val"), ("test",))
 
 
@@ -38,43 +40,38 @@ def mini_imagenet_recipe(
     folders: Sequence[str],
     facts: Facts,
     *,
-    train_per_class: int = TRAIN_PER_CLASS,
-    test_per_class: int = TEST_PER_CLASS,
+    train_per_class: int = 500,
+    test_per_class: int = 100,
 ) -> Recipe:
     """Return the recipe of MiniImageNet: from the hub, parquet files or class folders."""
-    if data_dir is None:
-        where: Identity = ["hub", repository]
-        sources = _hub_parts(repository, facts.columns)
-    else:
-        files, sources = _local_parts(data_dir, folders, facts.columns)
-        where = file_identity(files)
+    where, sources = _all_parts(repository, data_dir, folders, facts.columns)
 
     def images(part: str) -> ImageSource:
         everything = concatenate(sources())
         facts.check_classes(NAME, len(everything.names))
-        return choose_part(
-            everything, part, train_per_class=train_per_class, test_per_class=test_per_class
-        )
+        return _choose_part(everything, part, train_per_class, test_per_class)
 
     return Recipe(NAME, lambda _: [train_per_class, test_per_class, where], images, facts)
 
 
-def _hub_parts(repository: str, columns: Columns) -> Callable[[], list[ImageSource]]:
-    return lambda: [labelled_images(t, columns) for t in hub_tables(repository, None, _PARTS)]
-
-
-def _local_parts(
-    data_dir: Path, folders: Sequence[str], columns: Columns
-) -> tuple[list[Path], Callable[[], list[ImageSource]]]:
-    """The files of all parts, and how to read them."""
+def _all_parts(
+    repository: str, data_dir: Path | None, folders: Sequence[str], columns: Columns | None
+) -> tuple[Identity, Callable[[], list[ImageSource]]]:
+    """Return where all parts come from, and how to read them."""
+    if data_dir is None:
+        return ["hub", repository], lambda: [
+            labelled_images(table, columns) for table in hub_tables(repository, None, _PARTS)
+        ]
     place = parquet_folder(data_dir, folders)
     if place is not None:
         tables = [found for names in _PARTS if (found := parquet_part(place, names))]
         files = [file for table in tables for file in table]
-        return files, lambda: [labelled_images(parquet_table(table), columns) for table in tables]
+        return file_identity(files), lambda: [
+            labelled_images(parquet_table(table), columns) for table in tables
+        ]
     classes = _class_folders(data_dir, folders)
     files = [file for one in classes for members in one.values() for file in members]
-    return files, lambda: [folder_source(one) for one in classes]
+    return file_identity(files), lambda: [folder_source(one) for one in classes]
 
 
 def _class_folders(data_dir: Path, folders: Sequence[str]) -> list[dict[str, list[Path]]]:
@@ -97,27 +94,22 @@ def _class_folders(data_dir: Path, folders: Sequence[str]) -> list[dict[str, lis
         ) from None
 
 
-def choose_part(
-    source: ImageSource,
-    part: str,
-    *,
-    train_per_class: int = TRAIN_PER_CLASS,
-    test_per_class: int = TEST_PER_CLASS,
+def _choose_part(
+    source: ImageSource, part: str, train_per_class: int, test_per_class: int
 ) -> ImageSource:
     """Return the ``train`` or the ``test`` images of all images."""
     by_class: list[dict[bytes, int]] = [{} for _ in source.names]
     for position, (_, encoded) in enumerate(source):
         digest = hashlib.blake2b(encoded, digest_size=16).digest()
         by_class[source.y[position]].setdefault(digest, position)
-    wanted = slice(test_per_class) if part == "test" else slice(test_per_class, None)
+    needed = test_per_class + train_per_class
+    wanted = slice(test_per_class) if part == "test" else slice(test_per_class, needed)
     chosen: list[int] = []
     for name, positions in zip(source.names, by_class, strict=True):
-        if len(positions) < test_per_class + train_per_class:
+        if len(positions) < needed:
             raise InputError(
                 f"class '{name}' has {len(positions)} different images; the split needs "
                 f"{test_per_class} test and {train_per_class} training images"
             )
-        in_order = [positions[digest] for digest in sorted(positions)]
-        chosen += in_order[: test_per_class + train_per_class][wanted]
-    rows: IntArray = np.sort(np.array(chosen, dtype=np.int64))
-    return source.take(rows)
+        chosen += [positions[digest] for digest in sorted(positions)][wanted]
+    return source.take(np.sort(np.array(chosen, dtype=np.int64)))

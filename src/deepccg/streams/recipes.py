@@ -3,19 +3,24 @@
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from deepccg.core import InputError
 from deepccg.streams.cache import Entry, read_entry, safe_name, write_entry
-from deepccg.streams.data import Dataset, Split
+from deepccg.streams.data import Dataset, Split, align_labels
 from deepccg.streams.folder import folder_source, part_files
 from deepccg.streams.images import ImageSource, common_size
-from deepccg.streams.labels import align_labels
-from deepccg.streams.parquet import hub_tables, parquet_folder, parquet_part, parquet_table
-from deepccg.streams.tables import Columns, labelled_images
+from deepccg.streams.tables import (
+    Columns,
+    hub_tables,
+    labelled_images,
+    parquet_folder,
+    parquet_part,
+    parquet_table,
+)
 
 _FORMAT = 1  # of the cache: raise it when the same source would be decoded differently
 _PARTS = {"train": ("train",), "test": ("test", "validation", "valid", "val")}
@@ -25,17 +30,11 @@ Identity = list[object]
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of a data set of images beforehand; None for what its files decide.
+    """What is known of a data set of images beforehand; None for what its files decide."""
 
-    Args:
-        columns: The columns of its tables.
-        image_size: Height and width; None for the size that all images share, else 32 x 32.
-        n_classes: How many classes it must have.
-    """
-
-    columns: Columns = field(default_factory=Columns)
-    image_size: tuple[int, int] | None = None
-    n_classes: int | None = None
+    columns: Columns | None = None
+    image_size: tuple[int, int] | None = None  # None: the size all images share, else 32 x 32
+    n_classes: int | None = None  # how many it must have
 
     def check_classes(self, name: str, found: int) -> None:
         """Raise ``InputError`` for a source with another number of classes."""
@@ -66,7 +65,8 @@ class Recipe:
 
         def open_test() -> Split:
             # Whatever the sizes of the test images are, they become those of the training part.
-            test = self._entry("test", cache_dir, train.image_size)
+            height, width = train.x.shape[2:]
+            test = self._entry("test", cache_dir, (height, width))
             return Split(test.x, align_labels(test.y, test.names, train.names))
 
         return Dataset(self.name, train.names, lambda: Split(train.x, train.y), open_test)
@@ -78,16 +78,13 @@ class Recipe:
         entry = read_entry(directory)
         if entry is None:
             source = self.images(part)
-            self._check(part, source)
+            self.facts.check_classes(self.name, len(source.names))
+            counts = np.bincount(source.y, minlength=len(source.names))
+            if part == "train" and not counts.all():
+                name = source.names[int(counts.argmin())]
+                raise InputError(f"{self.name} has no training images of the class '{name}'")
             entry = write_entry(directory, source, image_size or common_size(source))
         return entry
-
-    def _check(self, part: str, source: ImageSource) -> None:
-        self.facts.check_classes(self.name, len(source.names))
-        counts = np.bincount(source.y, minlength=len(source.names))
-        if part == "train" and not counts.all():
-            name = source.names[int(counts.argmin())]
-            raise InputError(f"{self.name} has no training images of the class '{name}'")
 
 
 def hub_recipe(name: str, repository: str, config: str | None, facts: Facts) -> Recipe:
@@ -134,8 +131,5 @@ def folder_recipe(folder: Path, facts: Facts) -> Recipe:
 
 def file_identity(files: Iterable[Path]) -> Identity:
     """Return what changes with the files: path, size and time. Hashed only, never stored."""
-    about: Identity = []
-    for file in files:
-        stat = file.stat()
-        about.append([str(file.resolve()), stat.st_size, stat.st_mtime_ns])
-    return about
+    stats = ((str(file.resolve()), file.stat()) for file in files)
+    return [[path, stat.st_size, stat.st_mtime_ns] for path, stat in stats]

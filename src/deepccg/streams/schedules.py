@@ -1,30 +1,12 @@
 """Schedules: in which order a labelled data set becomes a stream of tasks."""
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from collections.abc import Sequence
 
 import numpy as np
 
 from deepccg.core import InputError, Task, derive_seed
 from deepccg.streams.data import Split, rows_by_class
 from deepccg.streams.stream import IntArray, Stream
-
-
-class Schedule(Protocol):
-    """What every schedule takes."""
-
-    def __call__(
-        self,
-        data: Split,
-        *,
-        classes_per_task: int,
-        examples_per_class: int = 500,
-        batch_size: int = 10,
-        seed: int = 0,
-        class_order: Sequence[int] | None = None,
-    ) -> Stream:
-        """The stream; the fields as for ``disjoint``."""
-        ...
 
 
 def disjoint(
@@ -97,7 +79,7 @@ def shifting_window(
     return _stream(data, groups, rows, batch_size, seed)
 
 
-SCHEDULES: Mapping[str, Schedule] = {"disjoint": disjoint, "shifting-window": shifting_window}
+SCHEDULES = {"disjoint": disjoint, "shifting-window": shifting_window}
 
 
 def build_stream(

@@ -1,9 +1,10 @@
-"""Labelled images from Arrow tables: which column holds images, which labels, what they mean.
+"""Labelled images from Arrow tables: parquet files on this machine, or those of the public hub.
 
-Local parquet files and data sets of the hub both provide an Arrow schema, whose metadata says
-which column is an image and which a class label, and an iterator over record batches.
+Both have an Arrow schema, whose metadata says which column is an image and which a class label, and
+an iterator over record batches.
 """
 
+import contextlib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,12 +14,15 @@ from typing import Any
 import numpy as np
 
 from deepccg.core import InputError
+from deepccg.streams.data import encode_labels
 from deepccg.streams.images import ImageSource, read_file
-from deepccg.streams.labels import encode_labels
 from deepccg.streams.stream import IntArray
+
+Columns = tuple[str, str]  # names of the image and the label column
 
 _IMAGE_NAMES = ("image", "img")
 _LABEL_NAMES = ("label", "labels", "fine_label", "class", "target")
+_BATCH_ROWS = 256  # images are up to some hundred kB each
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,21 +40,17 @@ class ArrowSource:
     batches: Callable[[list[str]], Iterator[Any]]
 
 
-@dataclass(frozen=True)
-class Columns:
-    """Which columns to use; None to find them by the schema."""
+def labelled_images(table: ArrowSource, columns: Columns | None = None) -> ImageSource:
+    """Return the labelled images of a table. Labels are read now, images when needed.
 
-    image: str | None = None
-    label: str | None = None
-
-
-def labelled_images(table: ArrowSource, wanted: Columns) -> ImageSource:
-    """Return the labelled images of a table. Labels are read now, images when needed."""
+    Without ``columns`` they are found by the schema.
+    """
     features = _features(table.schema)
-    image = _image_column(table, features, wanted.image)
-    label = _label_column(table, features, wanted.label)
+    image, label = columns or (None, None)
+    image = _image_column(table, features, image)
+    label = _label_column(table, features, label)
     values = [value for part in table.batches([label]) for value in _cells(table, part, label)]
-    y, names = _encode(table, label, values, _class_names(features, label))
+    y, names = _encode(table, label, values, features.get(label, {}).get("names"))
 
     def read(rows: IntArray) -> Iterator[tuple[str, bytes]]:
         start = 0
@@ -74,64 +74,50 @@ def _cells(table: ArrowSource, part: Any, column: str, rows: IntArray | None = N
         raise InputError(f"{table.title}, column '{column}' is damaged: {error}") from error
 
 
-def _class_names(features: dict[str, Any], column: str) -> list[str] | None:
-    feature = features.get(column)
-    names = feature.get("names") if isinstance(feature, dict) else None
-    plain = isinstance(names, list) and all(isinstance(name, str) for name in names)
-    return names if plain else None
-
-
-def _features(schema: Any) -> dict[str, Any]:
+def _features(schema: Any) -> dict[str, dict[str, Any]]:
     """Return the hub's description of the columns, ``{column: {"_type": ...}}``."""
     metadata = (schema.metadata or {}).get(b"huggingface", b"{}")
     try:
-        return dict(json.loads(metadata).get("info", {}).get("features", {}))
+        features = dict(json.loads(metadata).get("info", {}).get("features", {}))
     except (ValueError, AttributeError, TypeError, RecursionError):
         return {}  # not written by the hub's tools: the columns' names and types must do
+    return {column: each for column, each in features.items() if isinstance(each, dict)}
 
 
 def _image_column(table: ArrowSource, features: dict[str, Any], wanted: str | None) -> str:
-    if wanted is not None:
-        return _existing(table, wanted, "image")
-    typed = [name for name in table.schema.names if _kind(features, name) == "Image"]
+    typed = _of_type(table, features, "Image")
     named = [name for name in table.schema.names if name.lower() in _IMAGE_NAMES]
-    return _only(table, typed or named, "image", _IMAGE_NAMES)
+    return _only(table, wanted, typed or named, "image", _IMAGE_NAMES)
 
 
 def _label_column(table: ArrowSource, features: dict[str, Any], wanted: str | None) -> str:
-    if wanted is not None:
-        return _existing(table, wanted, "label")
-    typed = [name for name in table.schema.names if _kind(features, name) == "ClassLabel"]
+    typed = _of_type(table, features, "ClassLabel")
     named = [name for name in _LABEL_NAMES if name in (typed or table.schema.names)]
-    return _only(table, named[:1] or typed, "label", _LABEL_NAMES)
+    return _only(table, wanted, named[:1] or typed, "label", _LABEL_NAMES)
 
 
-def _kind(features: dict[str, Any], column: str) -> str | None:
-    feature = features.get(column)
-    return feature.get("_type") if isinstance(feature, dict) else None
+def _of_type(table: ArrowSource, features: dict[str, Any], kind: str) -> list[str]:
+    return [name for name in table.schema.names if features.get(name, {}).get("_type") == kind]
 
 
-def _existing(table: ArrowSource, column: str, role: str) -> str:
-    if column not in table.schema.names:
-        raise InputError(
-            f"{table.title} has no {role} column '{column}'; its columns are "
-            f"{', '.join(table.schema.names) or 'none'}"
-        )
-    return column
-
-
-def _only(table: ArrowSource, found: Sequence[str], role: str, usual: Sequence[str]) -> str:
-    if len(found) != 1:
+def _only(
+    table: ArrowSource, wanted: str | None, found: Sequence[str], role: str, usual: Sequence[str]
+) -> str:
+    """Return the column asked for, or the only one found."""
+    columns = f"its columns are {', '.join(table.schema.names) or 'none'}"
+    if wanted is not None and wanted not in table.schema.names:
+        raise InputError(f"{table.title} has no {role} column '{wanted}'; {columns}")
+    if wanted is None and len(found) != 1:
         problem = f"several {role} columns" if found else f"no {role} column"
         raise InputError(
-            f"{table.title} has {problem}; its columns are {', '.join(table.schema.names)} "
+            f"{table.title} has {problem}; {columns} "
             f"(looked for one of type {role}, or named {', '.join(usual)})"
         )
-    return found[0]
+    return wanted or found[0]
 
 
 def _encode(
-    table: ArrowSource, column: str, values: list[Any], names: Sequence[str] | None
+    table: ArrowSource, column: str, values: list[Any], names: Any
 ) -> tuple[IntArray, tuple[str, ...]]:
     if not values:
         raise InputError(f"{table.title} has no rows")
@@ -141,8 +127,9 @@ def _encode(
                 f"row {row} of {table.title} has no label ('{column}' is {value}): "
                 f"this part cannot be learned from or scored"
             )
+    plain = isinstance(names, list) and all(isinstance(name, str) for name in names)
     try:
-        return encode_labels(values, names)
+        return encode_labels(values, names if plain else None)
     except InputError as error:
         raise InputError(f"{table.title}, column '{column}': {error}") from error
 
@@ -156,3 +143,107 @@ def _encoded(where: str, cell: Any) -> bytes:
     if isinstance(cell, dict) and isinstance(cell.get("path"), str):
         return read_file(Path(cell["path"]))
     raise InputError(f"the image {where} is missing: no encoded bytes")
+
+
+def parquet_folder(data_dir: Path, folders: Sequence[str]) -> Path | None:
+    """Return the first of ``folders`` within ``data_dir`` with a training part, or None.
+
+    All parts are then read from there, so that parts of two data sets never get mixed. The
+    directory itself comes last, as it may hold several data sets.
+    """
+    if not data_dir.is_dir():
+        raise InputError(f"there is no data directory {data_dir}")
+    places = (data_dir / folder for folder in (*folders, ""))
+    return next((place for place in places if parquet_part(place, ("train",))), None)
+
+
+def parquet_part(folder: Path, names: Sequence[str]) -> list[Path]:
+    """Return the files of the first of ``names`` that exists, one file or several shards."""
+    shards = (sorted(folder.glob(f"{name}*.parquet")) for name in names)
+    return next((files for files in shards if files), [])
+
+
+def parquet_table(files: Sequence[Path]) -> ArrowSource:
+    """Return the rows of these files, one file after the other."""
+    title = files[0].name if len(files) == 1 else f"{files[0].name} (and {len(files) - 1} more)"
+
+    def batches(columns: list[str]) -> Iterator[Any]:
+        for file in files:
+            with _opened(file) as opened:
+                missing = [name for name in columns if name not in opened.schema_arrow.names]
+                if missing:
+                    raise InputError(f"{file} has no column '{missing[0]}'")
+                yield from opened.iter_batches(batch_size=_BATCH_ROWS, columns=columns)
+
+    with _opened(files[0]) as first:
+        return ArrowSource(title, first.schema_arrow, batches)
+
+
+@contextlib.contextmanager
+def _opened(file: Path) -> Iterator[Any]:
+    """Open a parquet file; damage that shows inside the block is an ``InputError`` naming it."""
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        opened = pyarrow.parquet.ParquetFile(file)
+        _ = opened.schema_arrow.names  # damaged ones show here
+        yield opened
+    except InputError:
+        raise
+    except (OSError, ValueError, MemoryError, pyarrow.ArrowException) as error:
+        reason = str(error).partition("\n")[0].rstrip(".")
+        raise InputError(
+            f"{file} is not a whole parquet file (truncated or damaged?): {reason}"
+        ) from error
+
+
+def hub_tables(
+    repository: str, config: str | None, parts: Sequence[Sequence[str]]
+) -> list[ArrowSource]:
+    """Return parts of a data set of the public hub.
+
+    Args:
+        repository: ``owner/name``.
+        config: Which configuration of the data set; None for its only one.
+        parts: For each table, the names that the part may have, the preferred one first.
+    """
+    found = _download(repository, config)
+    tables = []
+    for alternatives in parts:
+        part = next((part for part in alternatives if part in found), None)
+        if part is None:
+            raise InputError(
+                f"the hub data set {repository} has no {alternatives[0]} part; "
+                f"it has {', '.join(found)}"
+            )
+        tables.append(_hub_table(f"{repository} ({part})", found[part]))
+    return tables
+
+
+def _hub_table(title: str, dataset: Any) -> ArrowSource:
+    def batches(columns: list[str]) -> Iterator[Any]:
+        # In Arrow format an image column stays encoded; decoding is the same for every source.
+        selected = dataset.select_columns(columns).with_format("arrow")
+        yield from selected.iter(batch_size=_BATCH_ROWS)
+
+    return ArrowSource(title, dataset.features.arrow_schema, batches)
+
+
+def _download(repository: str, config: str | None) -> Any:
+    import datasets
+
+    try:
+        return datasets.load_dataset(repository, config)
+    except ConnectionError as error:
+        raise InputError(
+            f"the hub is not reachable, so {repository} cannot be downloaded; give a directory "
+            f"with its parquet files: --data-dir DATA"
+        ) from error
+    except datasets.exceptions.DatasetNotFoundError as error:
+        raise InputError(
+            f"the hub has no data set {repository} that is open to everyone"
+        ) from error
+    except (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError) as error:
+        reason = str(error).partition("\n")[0]
+        raise InputError(f"the hub data set {repository} cannot be loaded: {reason}") from error

@@ -28,11 +28,8 @@ from deepccg.experiment.config import RunConfig
 class Auditor:
     """Audits one run: call ``on_batch`` for every batch, and evaluate inside ``evaluating``.
 
-    A broken rule raises ``ProtocolViolation``, after ``audit.json`` has been written.
-
-    Args:
-        config: What is run; it declares passes, budget and validation.
-        data: The stream, the test set, and the data set that both come from.
+    A broken rule raises ``ProtocolViolation``, after ``audit.json`` has been written. What is run
+    (``config``) declares passes, budget and validation.
     """
 
     def __init__(self, config: RunConfig, data: RunData) -> None:
@@ -43,7 +40,7 @@ class Auditor:
         self._budget = config.budget(len(self._stream.classes))
         self._reads = np.zeros(self._stream.source_size, dtype=np.int64)
         self._counter = PassCounter()
-        self._found = Findings()
+        self._found = Findings(passes=self._counter.counts)
         self._complete = True  # whether the run was audited from its first step
         self._write: Callable[[bytes], None] = lambda _: None
         self._train = ExampleIndex(data.shape)
@@ -76,12 +73,12 @@ class Auditor:
         try:
             self._found = Findings.from_json(saved)
             self._counter.load(self._found.passes)
+            self._found.passes = self._counter.counts
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise StateMismatch(f"the checkpoint's audit is not one: {error!r}") from None
 
     def state(self) -> dict[str, Any] | None:
         """Return what a checkpoint has to keep; ``None`` if not audited from the start."""
-        self._found.passes = self._counter.counts
         return asdict(self._found) if self._complete else None
 
     def on_batch(self, step: int) -> None:
@@ -119,7 +116,6 @@ class Auditor:
         """Return the content of ``audit.json`` so far; ``None`` if not audited from the start."""
         if not self._complete:
             return None
-        self._found.passes = self._counter.counts
         self._count_reads()
         reads = {
             "passes": self._passes,

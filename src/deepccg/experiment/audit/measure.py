@@ -1,9 +1,9 @@
 """What an audit measures: tensors in reach, stored examples and bytes, passes of the network."""
 
+import gc
 import hashlib
 import json
 import math
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import FunctionType, ModuleType
@@ -17,10 +17,8 @@ from torch._C import _functorch  # no public way to see how many examples vmap c
 from deepccg.core import Learner, MemoryUsage, State
 
 Phase = Literal["learning", "evaluation", "audit"]
-KINDS = ("forward_calls", "forward_images", "backward_calls", "backward_images")
 
-_LEAVES = (int, float, complex, str, type(None), type, FunctionType, ModuleType)
-_SEQUENCES = (list, tuple, set, frozenset, deque)
+_LEAVES = (type, FunctionType, ModuleType)  # from these one reaches everything
 _GENERATOR = torch.Generator().get_state().shape  # of a saved generator's bytes
 _GENERATORS = 4  # so many generators need not be declared
 _ALLOWANCE = 8192  # bytes for counters, the method's fields, derived scalars
@@ -28,7 +26,7 @@ _VECTORS_PER_CLASS = 2  # of the embedding's size, such as class means, kept bes
 
 
 def reachable_tensors(*things: object) -> Iterator[Tensor]:
-    """Yield every tensor reachable through attributes, mappings and sequences, each once.
+    """Yield every tensor reachable through attributes and containers of any kind, each once.
 
     NumPy arrays of numbers and raw bytes are converted to tensors. What hides in a closure, in a
     module or in Python numbers is not found.
@@ -44,7 +42,7 @@ def reachable_tensors(*things: object) -> Iterator[Tensor]:
         if tensor is not None:
             yield tensor
         else:
-            waiting.extend(_parts(thing))
+            waiting.extend(gc.get_referents(thing))
 
 
 def tensor_bytes(tensors: Iterable[Tensor]) -> int:
@@ -63,28 +61,11 @@ def _as_tensor(thing: object) -> Tensor | None:
     return None
 
 
-def _parts(thing: object) -> Iterable[object]:
-    if isinstance(thing, Mapping):
-        return thing.values()
-    if isinstance(thing, _SEQUENCES):
-        return thing
-    slots = [name for kind in type(thing).__mro__ for name in _slots(kind)]
-    return [getattr(thing, "__dict__", None), *(getattr(thing, name, None) for name in slots)]
-
-
-def _slots(kind: type) -> tuple[str, ...]:
-    names = vars(kind).get("__slots__", ())
-    return (names,) if isinstance(names, str) else tuple(names)
-
-
 class ExampleIndex:
     """Remembers examples by their values and finds them in other tensors.
 
     Copies of one example count once. Bytes kept as floats are recognised if they were converted,
     divided by 255 or scaled to [-1, 1]; a row of one value only (a free slot) is never an example.
-
-    Args:
-        shape: The shape of an example.
     """
 
     def __init__(self, shape: Sequence[int]) -> None:
@@ -126,36 +107,22 @@ class ExampleIndex:
 
 @dataclass(frozen=True)
 class Held:
-    """What a learner's saved state holds in addition to network, head and generators.
+    """What a learner's saved state holds in addition to network, head and generators."""
 
-    Args:
-        examples: Distinct examples of the stream, or what the learner declares if that is more.
-        bytes: By kind, as the learner declares them.
-        unnamed_bytes: Bytes of its state that it does not declare.
-    """
-
-    examples: int = 0
-    bytes: dict[str, int] = field(default_factory=dict)
-    unnamed_bytes: int = 0
+    examples: int = 0  # distinct ones of the stream, or what the learner declares if that is more
+    bytes: dict[str, int] = field(default_factory=dict)  # by kind, as the learner declares them
+    unnamed_bytes: int = 0  # of its state, not declared
 
 
 @dataclass(frozen=True)
 class StorageLimits:
-    """How much a learner may store.
+    """How much a learner may store."""
 
-    Args:
-        budget: Examples it may store.
-        network: Bytes of the network it was given.
-        classes: Classes of the stream.
-        dim: Size of the embedding.
-        itemsize: Bytes per number of the network.
-    """
-
-    budget: int
-    network: int
-    classes: int
-    dim: int
-    itemsize: int = 4
+    budget: int  # examples
+    network: int  # bytes of the network it was given
+    classes: int  # of the stream
+    dim: int  # size of the embedding
+    itemsize: int  # bytes per number of the network
 
     @property
     def model(self) -> int:
@@ -180,12 +147,11 @@ class StorageLimits:
 
 def held_by(state: State, claims: MemoryUsage, index: ExampleIndex, limits: StorageLimits) -> Held:
     """Measure a state: the same for a learner that was continued from a checkpoint."""
-    examples = len(index.found_in(state.tensors.values()))
-    unnamed = limits.unnamed(state.tensors.values(), claims.total)
+    tensors = state.tensors.values()
     return Held(
-        examples=max(examples, claims.examples),
+        examples=max(len(index.found_in(tensors)), claims.examples),
         bytes={kind: int(size) for kind, size in claims.bytes.items()},
-        unnamed_bytes=unnamed + len(json.dumps(state.meta)),
+        unnamed_bytes=limits.unnamed(tensors, claims.total) + len(json.dumps(state.meta)),
     )
 
 
@@ -212,9 +178,7 @@ def fingerprint(state: State) -> str:
 
 def _canonical(rows: Tensor) -> Tensor:
     """One precision for all floats (and one zero), bytes for all integers."""
-    if rows.is_floating_point():
-        return rows.to(torch.float32) + 0.0
-    return rows.to(torch.uint8)
+    return rows.to(torch.float32) + 0.0 if rows.is_floating_point() else rows.to(torch.uint8)
 
 
 def _hashes(rows: Tensor) -> list[int]:
@@ -237,9 +201,8 @@ class PassCounter:
     def __init__(self) -> None:
         self.phase: Phase = "learning"
         self._dim = 1
-        self.counts: dict[str, dict[str, int]] = {
-            phase: dict.fromkeys(KINDS, 0) for phase in ("learning", "evaluation")
-        }
+        kinds = ("forward_calls", "forward_images", "backward_calls", "backward_images")
+        self.counts = {phase: dict.fromkeys(kinds, 0) for phase in ("learning", "evaluation")}
 
     def attach(self, network: nn.Module, dim: int) -> None:
         """Count what goes through ``network``, ``[B, ...] -> [B, dim]``, and its copies."""
@@ -248,9 +211,8 @@ class PassCounter:
 
     def load(self, counts: Mapping[str, Mapping[str, int]]) -> None:
         """Continue from these counts; ``KeyError`` or ``ValueError`` if they are not counts."""
-        self.counts = {
-            phase: {kind: int(counts[phase][kind]) for kind in KINDS} for phase in self.counts
-        }
+        for phase, own in self.counts.items():
+            own.update({kind: int(counts[phase][kind]) for kind in own})
 
     def __call__(self, module: nn.Module, args: Any, output: Any) -> None:
         """Count a forward whose ``output`` is ``[B, D]``, and its backward if there is one."""

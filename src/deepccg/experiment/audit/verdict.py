@@ -102,13 +102,7 @@ def protocol_line(audit: Mapping[str, Any] | None) -> str:
 
 
 class PredictionSample:
-    """A random sample of an evaluation's images, with the scores that the learner gave them.
-
-    Args:
-        images: How many images there are in all.
-        seed: The seed of the run.
-        number: The number of the evaluation.
-    """
+    """A random sample of the ``images`` of a run's evaluation ``number``, with their scores."""
 
     def __init__(self, images: int, seed: int, number: int) -> None:
         self._share = ASKED_AGAIN / max(ASKED_AGAIN, images)
