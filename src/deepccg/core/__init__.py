@@ -13,7 +13,13 @@ from deepccg.core.errors import (
     StateMismatch,
     TaskRequired,
 )
-from deepccg.core.inputs import InputForm, all_finite, has_finite_squares, kind_of, require_finite
+from deepccg.core.input_checks import (
+    InputForm,
+    all_finite,
+    has_finite_squares,
+    kind_of,
+    require_finite,
+)
 from deepccg.core.learner import Learner
 from deepccg.core.seeding import derive_seed, make_generator
 from deepccg.core.types import Batch, MemoryUsage, State, StepInfo, Task, TestSet

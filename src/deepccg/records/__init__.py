@@ -35,7 +35,7 @@ from deepccg.records.metrics import (
 )
 from deepccg.records.naming import METHOD_ENTRIES
 from deepccg.records.paper import PAPER_NAMES, paper_cell, paper_tables, paper_value
-from deepccg.records.run import RecordedRun, Timing, precedence, read_timings, timings_text
+from deepccg.records.recorded_run import RecordedRun, Timing, precedence, read_timings, timings_text
 from deepccg.records.schema import (
     ClassScore,
     Evaluation,

@@ -23,7 +23,7 @@ import tomli_w
 from deepccg.records.directory import RunDirectory, find_run_directories
 from deepccg.records.files import flatten, write_atomically
 from deepccg.records.metrics import summary
-from deepccg.records.run import PARTS, RecordedRun
+from deepccg.records.recorded_run import PARTS, RecordedRun
 from deepccg.records.schema import Record, RecordError, record_from_json, record_line
 
 ENDINGS = (".jsonl", ".jsonl.gz", ".parquet")

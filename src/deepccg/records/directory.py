@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from deepccg.records.files import read_json_object, read_toml, write_atomically, write_durably
-from deepccg.records.run import RecordedRun
+from deepccg.records.recorded_run import RecordedRun
 from deepccg.records.schema import Record, RecordError, record_from_json, record_line
 
 

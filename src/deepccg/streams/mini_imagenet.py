@@ -18,10 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from deepccg.core import InputError
-from deepccg.streams.folder import class_files, folder_source, is_divided
-from deepccg.streams.images import ImageSource, concatenate
-from deepccg.streams.recipes import Facts, Identity, Recipe, file_identity
-from deepccg.streams.tables import (
+from deepccg.streams.arrow import (
     Columns,
     hub_tables,
     labelled_images,
@@ -29,6 +26,9 @@ from deepccg.streams.tables import (
     parquet_part,
     parquet_table,
 )
+from deepccg.streams.folder import class_files, folder_source, is_divided
+from deepccg.streams.images import ImageSource, concatenate
+from deepccg.streams.recipes import Facts, Identity, Recipe, file_identity
 
 NAME = "mini-imagenet"
 _PARTS = (("train",), ("validation", "valid", "val"), ("test",))

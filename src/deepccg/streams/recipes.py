@@ -9,11 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from deepccg.core import InputError
-from deepccg.streams.cache import Entry, read_entry, safe_name, write_entry
-from deepccg.streams.data import Dataset, Split, align_labels
-from deepccg.streams.folder import folder_source, part_files
-from deepccg.streams.images import ImageSource, common_size
-from deepccg.streams.tables import (
+from deepccg.streams.arrow import (
     Columns,
     hub_tables,
     labelled_images,
@@ -21,6 +17,10 @@ from deepccg.streams.tables import (
     parquet_part,
     parquet_table,
 )
+from deepccg.streams.cache import Entry, read_entry, safe_name, write_entry
+from deepccg.streams.data import Dataset, Split, align_labels
+from deepccg.streams.folder import folder_source, part_files
+from deepccg.streams.images import ImageSource, common_size
 
 _FORMAT = 1  # of the cache: raise it when the same source would be decoded differently
 _PARTS = {"train": ("train",), "test": ("test", "validation", "valid", "val")}
