@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deepccg import DeepCCG, DeepCCGClassifier, InputError
-from deepccg.learners.embedding_cache import AGE, EMBEDDING, STALE
+from deepccg.learners.context import AGE, EMBEDDING, STALE
 
 NAMES = ("ant", "bee", "cow", "dog")
 

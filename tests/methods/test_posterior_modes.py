@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from deepccg.core import State, StateMismatch, Task
 from deepccg.gaussian import class_posterior
-from deepccg.learners.embedding_cache import AGE, EMBEDDING, draw_refresh
+from deepccg.learners.context import AGE, EMBEDDING, draw_refresh
 from deepccg.methods import DeepCCG, DeepCCGReservoir
 
 WINDOWS = (Task(0, (0, 1, 2)), Task(1, (1, 2, 3)), Task(2, (5, 6)), None)

@@ -52,9 +52,13 @@ def files_of_a_step(learner: Learner) -> set[str]:
     return {file for file in files if not file.startswith(("core/", "networks/"))}
 
 
-@pytest.mark.parametrize(("method", "most"), [("deepccg", 10), ("er", 6)])
-def test_a_step_crosses_few_files(method, most):
-    learner = METHODS[method](MLP(features=3), memory=8, classes=range(4))
+@pytest.mark.parametrize(
+    ("method", "fields", "most"),
+    [("deepccg", {}, 10), ("deepccg", {"posterior": "lazy"}, 11), ("er", {}, 6)],
+)
+def test_a_step_crosses_few_files(method, fields, most):
+    config = METHODS[method].Config(**fields)
+    learner = METHODS[method](MLP(features=3), config, memory=8, classes=range(4))
     files = files_of_a_step(learner)
     assert f"methods/{method}.py" in files
     assert len(files) <= most, sorted(files)

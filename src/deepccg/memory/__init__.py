@@ -7,9 +7,10 @@ from deepccg.memory.buffer import (
     draw_uniform,
     keep_one_per_class,
     offer_to_reservoir,
+    rank_within,
     reservoir_slots,
 )
-from deepccg.memory.policies import herding, herding_places, rank_within, write_rings
+from deepccg.memory.policies import herding, herding_places, write_rings
 from deepccg.memory.quotas import (
     NO_SLOTS,
     CandidateIndex,

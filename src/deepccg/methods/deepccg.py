@@ -23,8 +23,12 @@ from deepccg.gaussian import (
 )
 from deepccg.learners.base import NetworkLearner
 from deepccg.learners.context import (
+    AGE,
+    EMBEDDING,
+    GENERATOR,
     Context,
     ContextConfig,
+    EmbeddingCache,
     LogParameter,
     Replay,
     context_slots,
@@ -32,12 +36,6 @@ from deepccg.learners.context import (
     embed_stored,
     sample_replay,
     shaped,
-)
-from deepccg.learners.embedding_cache import (
-    AGE,
-    EMBEDDING,
-    GENERATOR,
-    EmbeddingCache,
     without_cache,
 )
 from deepccg.learners.error_rates import ClassErrorRates, without_rates
