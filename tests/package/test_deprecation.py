@@ -76,6 +76,19 @@ def test_a_step_by_the_old_name_is_the_same_step():
     assert all(torch.equal(one, other) for one, other in pairs)
 
 
+def test_a_step_size_by_the_old_name_is_for_one_step():
+    learner = SGD(MLP(features=2), seed=1)
+    learner.begin_step(Batch(torch.ones(2, 2), torch.tensor([0, 1])))
+    before = [parameter.detach().clone() for parameter in learner.trainable_parameters()]
+    loss = learner.logits(torch.ones(1, 2)).square().sum()
+    gradients = learner.gradients(learner.logits(torch.ones(1, 2)).square().sum())
+    with pytest.warns(DeprecationWarning, match="is now optimise"):
+        learner.descend(loss, 0.5)
+    for old, gradient, new in zip(before, gradients, learner.trainable_parameters(), strict=True):
+        torch.testing.assert_close(new.detach(), old - 0.5 * gradient)
+    assert learner.optimiser.lr == learner.config.lr
+
+
 @pytest.mark.parametrize("old", MOVED_MODULES)
 def test_moved_modules_import_with_a_warning(old):
     code = f"import warnings; warnings.simplefilter('always'); import {old}"

@@ -147,10 +147,11 @@ class NetworkLearner(Learner, Generic[ConfigT]):
         return loss.item()
 
     def descend(self, loss: Tensor, lr: float) -> float:
-        """Deprecated: ``optimise``, which knows the step size."""
+        """Deprecated: ``optimise``, whose step size is the configuration's."""
         warn_renamed("descend(loss, lr)", "optimise(loss)")
-        self.optimiser.lr = lr
-        return self.optimise(loss)
+        step = Optimiser(lr, self.dtype).step
+        step(self.trainable_parameters(), self.gradients(loss), self.steps + 1)
+        return loss.item()
 
     def gradients(self, loss: Tensor) -> list[Tensor]:
         """The gradient for each of ``trainable_parameters()``; zeros where there is none."""

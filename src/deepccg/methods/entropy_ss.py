@@ -11,6 +11,7 @@ from torch.nn.functional import pad
 from deepccg.core import Batch, MemoryUsage, State, StepInfo
 from deepccg.learners.heads import HeadLearner, ReplayConfig
 from deepccg.memory.policies import entropy_without_each, pairwise_distances
+from deepccg.methods.er import replay_step
 from deepccg.networks import as_float
 
 
@@ -72,11 +73,7 @@ class EntropySS(HeadLearner[EntropySSConfig]):
 
     def learn(self, batch: Batch) -> StepInfo:
         """ER's step on batch and replay; then examples compete for the memory."""
-        x, y, task_idx = self.begin_step(batch)
-        replay = self.draw_replay()
-        loss = self.optimise(self.loss(x, y, task_idx, replay))
-        self.update_memory(x, y, task_idx)
-        return self.end_step(loss, len(replay))
+        return replay_step(self, batch)
 
     def update_memory(self, x: Tensor, y: Tensor, task_idx: Tensor) -> None:
         """Store what there is room for; the others compete with the stored, one by one."""

@@ -1,7 +1,7 @@
 """Experience replay with a reservoir memory."""
 
 from deepccg.core import Batch, StepInfo
-from deepccg.learners.heads import HeadLearner, ReplayConfig
+from deepccg.learners.heads import HeadLearner, ReplayConfig, ReplayConfigT
 
 
 class ERConfig(ReplayConfig):
@@ -22,8 +22,13 @@ class ER(HeadLearner[ERConfig]):
 
     def learn(self, batch: Batch) -> StepInfo:
         """Replay from memory, one step on batch and replay, then offer the batch to memory."""
-        x, y, task_idx = self.begin_step(batch)
-        replay = self.draw_replay()
-        loss = self.optimise(self.loss(x, y, task_idx, replay))
-        self.update_memory(x, y, task_idx)
-        return self.end_step(loss, len(replay))
+        return replay_step(self, batch)
+
+
+def replay_step(learner: HeadLearner[ReplayConfigT], batch: Batch) -> StepInfo:
+    """One step of experience replay; methods differ in their loss and in what they store."""
+    x, y, task_idx = learner.begin_step(batch)
+    replay = learner.draw_replay()
+    loss = learner.optimise(learner.loss(x, y, task_idx, replay))
+    learner.update_memory(x, y, task_idx)
+    return learner.end_step(loss, len(replay))

@@ -8,6 +8,7 @@ from deepccg.core import Batch, StepInfo
 from deepccg.learners.class_table import ReplayMask
 from deepccg.learners.heads import HeadLearner, ReplayConfig, masked_cross_entropy
 from deepccg.learners.optimiser import ReplayReduction, reduce_replay
+from deepccg.methods.er import replay_step
 
 
 class ERACEConfig(ReplayConfig):
@@ -40,11 +41,7 @@ class ERACE(HeadLearner[ERACEConfig]):
 
     def learn(self, batch: Batch) -> StepInfo:
         """Replay from memory, one step on batch and replay, then offer the batch to memory."""
-        x, y, task_idx = self.begin_step(batch)
-        replay = self.draw_replay()
-        loss = self.optimise(self.loss(x, y, task_idx, replay))
-        self.update_memory(x, y, task_idx)
-        return self.end_step(loss, len(replay))
+        return replay_step(self, batch)
 
     def loss(self, x: Tensor, y: Tensor, task_idx: Tensor, replay: Tensor) -> Tensor:
         """Asymmetric cross entropy of batch and replay in one forward: the masks differ."""

@@ -11,6 +11,7 @@ from deepccg.learners.heads import HeadLearner, ReplayConfig
 from deepccg.learners.per_sample_gradients import per_sample_gradients
 from deepccg.learners.state import Column
 from deepccg.memory import draw_uniform
+from deepccg.methods.er import replay_step
 
 FIRST_SCORE = 0.1  # of an example there is nothing to compare with
 LEAST_SCORE = 1e-6  # opposite gradients: above 0, so that slots can always be drawn by score
@@ -50,11 +51,7 @@ class GSS(HeadLearner[GSSConfig]):
 
     def learn(self, batch: Batch) -> StepInfo:
         """ER's step on batch and replay; then dissimilar examples are stored."""
-        x, y, task_idx = self.begin_step(batch)
-        replay = self.draw_replay()
-        loss = self.optimise(self.loss(x, y, task_idx, replay))
-        self.update_memory(x, y, task_idx)
-        return self.end_step(loss, len(replay))
+        return replay_step(self, batch)
 
     def update_memory(self, x: Tensor, y: Tensor, task_idx: Tensor) -> None:
         """Store what there is room for; of the others, dissimilar ones may replace similar ones."""

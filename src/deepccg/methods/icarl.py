@@ -18,6 +18,7 @@ from deepccg.learners.readout import GaussianReadout, combine, only_known
 from deepccg.learners.state import Stateful
 from deepccg.learners.teacher import Snapshot
 from deepccg.memory import herding
+from deepccg.methods.er import replay_step
 
 _COLUMNS = "classes of all tasks so far (task), classes seen, or all outputs"
 
@@ -75,12 +76,8 @@ class ICaRL(HeadLearner[ICaRLConfig]):
 
     def learn(self, batch: Batch) -> StepInfo:
         """ER's step on batch and replay with its own loss; then each class is herded."""
-        x, y, task_idx = self.begin_step(batch)
         self._means = None
-        replay = self.draw_replay()
-        loss = self.optimise(self.loss(x, y, task_idx, replay))
-        self.update_memory(x, y, task_idx)
-        return self.end_step(loss, len(replay))
+        return replay_step(self, batch)
 
     def finish_task(self) -> None:
         """Keep the network as it is at the end of a task, and which classes it was taught."""
