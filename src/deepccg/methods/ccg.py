@@ -12,12 +12,14 @@ from torch import Tensor, nn
 from deepccg.core import (
     Batch,
     Config,
+    Diverged,
     InputError,
     MemoryUsage,
     State,
     StateMismatch,
     StepInfo,
     Task,
+    has_finite_squares,
 )
 from deepccg.gaussian import ClassStatistics, FrozenClassifier, RunningClassifier
 from deepccg.learners.base import NetworkLearner
@@ -91,7 +93,11 @@ class CCG(NetworkLearner[CCGConfig]):
         """Add the batch to the statistics, once the features are fitted."""
         x, y, task_idx = self.begin_step(batch)
         self._grow()
-        self._take(x, y, task_idx)
+        try:
+            self._take(x, y, task_idx)
+        except Diverged:
+            self.class_table.uncount(batch.y.tolist())  # the statistics are without them
+            raise
         return self.end_step(0.0)
 
     def follow(self) -> None:
@@ -169,6 +175,8 @@ class CCG(NetworkLearner[CCGConfig]):
             self.memory.clear()
             super().fit_network(x)
         z = self.embed(x)
+        if not has_finite_squares(z):
+            raise Diverged(f"the features of step {self.steps + 1} are too large: scale the inputs")
         self._judge(z, y)
         for member in self.members:
             member.add(z, y)
@@ -194,7 +202,7 @@ class CCG(NetworkLearner[CCGConfig]):
 
     def masked(self, scores: Tensor, mask: Tensor) -> Tensor:
         """See ``NetworkLearner``: members are mixed, each class by how well they foretold it."""
-        return _mixed(scores.masked_fill(~mask[:, None], -math.inf), self.record)
+        return _mixed(scores, mask, self.record).to(self.dtype)
 
     def representation(self, x: Tensor, task: Task | None = None) -> Tensor:
         """See ``Learner``."""
@@ -208,8 +216,7 @@ class CCG(NetworkLearner[CCGConfig]):
         members, record = [member.frozen() for member in self._view()[1]], self.record.clone()
 
         def logits(z: Tensor) -> Tensor:
-            joint = _stacked(members, z).masked_fill(~mask[:, None], -math.inf)
-            return _mixed(joint, record).to(z.dtype)
+            return _mixed(_stacked(members, z), mask, record).to(z.dtype)
 
         return logits
 
@@ -363,14 +370,17 @@ def _stacked(members: Sequence[RunningClassifier | FrozenClassifier], z: Tensor)
     return torch.stack([member.log_joint(z) for member in members], dim=2)
 
 
-def _mixed(joint: Tensor, record: Tensor) -> Tensor:
-    """Logits ``[B, C]``: probabilities ``[B, C, K]`` of the members, averaged as they are trusted.
+def _mixed(joint: Tensor, mask: Tensor, record: Tensor) -> Tensor:
+    """Logits ``[B, C]`` over the classes ``mask [C]`` from all members' scores ``[B, C, K]``.
 
-    Trust in a member, for each class, grows with the log probabilities it gave: ``record [K, C]``.
+    Probabilities of the members are averaged as they are trusted. Trust in a member, for each
+    class, grows with the log probabilities it gave: ``record [K, C]``.
     """
-    if joint.shape[2] == 1:
-        return joint[:, :, 0]
-    return torch.logsumexp(joint.log_softmax(dim=1) + record.log_softmax(dim=0).T, dim=2)
+    if not bool(mask.any()):
+        return joint.new_full(joint.shape[:2], -math.inf)
+    log_prob = joint.masked_fill(~mask[:, None], -math.inf).log_softmax(dim=1)
+    trust = record.log_softmax(dim=0).T  # [C, K]
+    return torch.logsumexp(log_prob + trust, dim=2)
 
 
 def _same(network: nn.Module, other: nn.Module) -> bool:
