@@ -14,7 +14,13 @@ from torch import nn
 from deepccg.core import InputError
 from deepccg.networks import MLP, Flatten, NetworkConfig, SlimResNet18, build_network
 
-KINDS = [("resnet18", (3, 16, 16)), ("mlp", (1, 8, 8)), ("identity", (5,))]
+KINDS = [
+    ("resnet18", (3, 16, 16)),
+    ("mlp", (1, 8, 8)),
+    ("identity", (5,)),
+    ("fourier", (5,)),
+    ("patches", (1, 8, 8)),
+]
 
 
 def example(shape, count: int = 3) -> torch.Tensor:
@@ -105,3 +111,24 @@ def test_identity_gives_the_input_back():
 def test_impossible_networks_are_refused(fields):
     with pytest.raises(ValidationError):
         NetworkConfig(**fields)
+
+
+@pytest.mark.parametrize("kind", ["auto", "resnet18", "mlp", "identity"])
+def test_fields_of_fixed_features_are_not_written_for_other_networks(kind):
+    """So that runs keep the names they had before there were such features."""
+    written = NetworkConfig(kind=kind, filters=7, mirror=True, features=8).model_dump(mode="json")
+    assert list(written) == ["kind", "width", "affine", "layers", "remap"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [
+        ("patches", {"filters": 7, "patch_side": 5, "grid": 3, "mirror": True}),
+        ("fourier", {"features": 9}),
+    ],
+)
+def test_fields_of_fixed_features_are_written_for_their_own_kind(kind, fields):
+    config = NetworkConfig(kind=kind, **fields)
+    written = config.model_dump(mode="json")
+    assert written.items() >= fields.items()
+    assert NetworkConfig(**written) == config

@@ -87,7 +87,7 @@ def _is_complete(config: RunConfig, learner: type[Learner] | None) -> bool:
     if (config.memory, config.memory_per_class) == (None, None):
         return False
     tables = (config, config.stream, config.network, config.evaluation)
-    given = all(table.model_fields_set == type(table).model_fields.keys() for table in tables)
+    given = all(table.model_fields_set >= table.model_dump().keys() for table in tables)
     fields = (learner or learner_class(config.method.name)).Config.model_fields
     applied = config.preset == recorded_name(config.preset)
     return given and applied and config.method.fields.keys() == fields.keys()

@@ -8,11 +8,14 @@ from deepccg.networks.build import (
     map_in_chunks,
     require_embeddable,
 )
+from deepccg.networks.fixed import FixedFeatures, unfitted_features
+from deepccg.networks.fourier import Fourier
 from deepccg.networks.mlp import MLP, Flatten, as_float
+from deepccg.networks.patches import Patches
 from deepccg.networks.resnet import Convolution, InstanceNorm, SlimResNet18
 
 __all__ = [
-    "MLP", "Convolution", "Flatten", "InstanceNorm", "NetworkConfig",
-    "SlimResNet18", "as_float", "build_network", "gains_from_native", "kernels",
-    "map_in_chunks", "require_embeddable",
+    "MLP", "Convolution", "FixedFeatures", "Flatten", "Fourier", "InstanceNorm", "NetworkConfig",
+    "Patches", "SlimResNet18", "as_float", "build_network", "gains_from_native", "kernels",
+    "map_in_chunks", "require_embeddable", "unfitted_features",
 ]  # fmt: skip

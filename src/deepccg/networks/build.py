@@ -3,18 +3,21 @@
 import math
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import torch
-from pydantic import Field, PositiveInt
+from pydantic import Field, PositiveInt, SerializerFunctionWrapHandler, model_serializer
 from torch import Tensor, nn
 
 from deepccg.core import Config, InputError, derive_seed
+from deepccg.networks.fourier import Fourier
 from deepccg.networks.kernels import unavailable_reason
 from deepccg.networks.mlp import MLP, Flatten
+from deepccg.networks.patches import Patches
 from deepccg.networks.resnet import SlimResNet18
 
-MOST_PARAMETERS = 10**9
+MOST_NUMBERS = 10**9
+DEFAULT_FILTERS = 100
 # Embedded at once without gradient: activations stay in the cache, and a multiple of eight images
 # fills the registers of the native kernels.
 IMAGES, VECTORS = 48, 2000
@@ -23,8 +26,10 @@ IMAGES, VECTORS = 48, 2000
 class NetworkConfig(Config):
     """Which embedding, and how large."""
 
-    kind: Literal["auto", "resnet18", "mlp", "identity"] = Field(
-        "auto", description="auto takes resnet18 for images of 16 pixels a side or more, else mlp"
+    kind: Literal["auto", "resnet18", "mlp", "identity", "patches", "fourier"] = Field(
+        "auto",
+        description="auto takes resnet18 for images of 16 pixels a side or more, else mlp; patches "
+        "(images) and fourier (vectors) are features fitted to the first inputs, then fixed",
     )
     width: PositiveInt = Field(10, description="resnet18: filters of the first stage (paper: 64/6)")
     affine: bool = Field(True, description="resnet18: learned scale and shift in the norms")
@@ -39,6 +44,27 @@ class NetworkConfig(Config):
         description="add a bias-free linear layer, started at the identity: the linear remapping "
         "to a fixed covariance that the model assumes",
     )
+    filters: PositiveInt | None = Field(
+        None, description=f"patches: filters of the dictionary; default {DEFAULT_FILTERS}"
+    )
+    patch_side: PositiveInt = Field(6, description="patches: pixels of a patch's side")
+    grid: PositiveInt = Field(2, description="patches: responses are averaged in grid x grid cells")
+    mirror: bool = Field(
+        False, description="patches: average each image with its mirror image, for twice the time"
+    )
+    features: PositiveInt = Field(500, description="fourier: cosines beside the input itself")
+
+    @model_serializer(mode="wrap")
+    def _without_unused(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Write fields of fixed features for their own kind only: names of runs are older."""
+        fields: dict[str, Any] = handler(self)
+        return {k: v for k, v in fields.items() if _KIND_OF_FIELD.get(k, self.kind) == self.kind}
+
+
+_KIND_OF_FIELD = {
+    "filters": "patches", "patch_side": "patches", "grid": "patches", "mirror": "patches",
+    "features": "fourier",
+}  # fmt: skip
 
 
 class LinearRemap(nn.Module):
@@ -108,6 +134,11 @@ def _build(
         network: nn.Module = SlimResNet18(shape[0], config.width, config.affine, native)
     elif kind == "mlp":
         network = MLP(math.prod(shape), config.layers)
+    elif kind == "patches":
+        filters = config.filters or DEFAULT_FILTERS
+        network = Patches(shape, filters, config.patch_side, config.grid, mirror=config.mirror)
+    elif kind == "fourier":
+        network = Fourier(math.prod(shape), config.features)
     else:
         network = Flatten(math.prod(shape))
     dim = network.dim
@@ -123,12 +154,13 @@ def _check_size(config: NetworkConfig, kind: str, shape: Sequence[int]) -> None:
     except (RuntimeError, TypeError, OverflowError):
         count = None
     else:
-        count = sum(parameter.numel() for parameter in network.parameters())
-    if count is None or count > MOST_PARAMETERS:
-        size = "" if count is None else f" of {count:,} parameters"
+        tensors = [*network.parameters(), *network.buffers()]
+        count = sum(tensor.numel() for tensor in tensors)
+    if count is None or count > MOST_NUMBERS:
+        size = "" if count is None else f" of {count:,} numbers"
         raise InputError(
-            f"a network{size} for inputs {list(shape)} is too large, {MOST_PARAMETERS:,} are "
-            f"allowed: lower network.width or network.layers"
+            f"a network{size} for inputs {list(shape)} is too large, {MOST_NUMBERS:,} are "
+            f"allowed: lower network.width, network.layers, network.filters or network.features"
         )
 
 
