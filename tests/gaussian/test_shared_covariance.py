@@ -209,7 +209,9 @@ def test_the_marginal_likelihood_is_the_product_of_predictives(seed: int) -> Non
             assert statistics.scatter is not None
             seen = int((statistics.count > 0).sum())
             degrees = strength + float(statistics.count.sum()) - seen + 2
-            psi = statistics.scatter.dense() + strength * variance * torch.eye(dim, dtype=torch.float64)
+            psi = statistics.scatter.dense() + strength * variance * torch.eye(
+                dim, dtype=torch.float64
+            )
             shape = psi * (1 + 1 / count) / degrees
             total += multivariate_t.logpdf(query, statistics.mean[label], shape, df=degrees)
         statistics.add(query[None], torch.tensor([label]))

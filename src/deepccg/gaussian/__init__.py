@@ -6,6 +6,7 @@ Equation numbers are those of Lee & Storkey (AISTATS 2024). Shapes: ``B`` exampl
 
 from deepccg.gaussian import kernels
 from deepccg.gaussian.embedding_drift import estimate_embeddings
+from deepccg.gaussian.packed import PackedSymmetric, packed_size
 from deepccg.gaussian.posterior import (
     Posterior,
     Variance,
@@ -47,6 +48,7 @@ __all__ = [
     "ClassStatistics",
     "FrozenClassifier",
     "LassoConfig",
+    "PackedSymmetric",
     "Posterior",
     "Prototypes",
     "RunningClassifier",
@@ -66,6 +68,7 @@ __all__ = [
     "log_marginal_likelihood",
     "log_predictive_density",
     "log_prototype_predictive",
+    "packed_size",
     "selection_objective",
     "squared_distances",
     "swap_selection",

@@ -82,7 +82,7 @@ class RunningClassifier:
                 share = likeliest_shrinkage(self.statistics)
             # A share that is chosen anew needs the eigenvalues: then there is nothing to follow.
             follow = self.follow and self._asked_often and self.shrinkage is not None
-            inverse = self.student_t or (follow and self.statistics.scatter is not None)
+            inverse = self.student_t or (follow and self.statistics.matrix)
             self._scores = ClassScores(self.statistics, share, self.unit, inverse=inverse)
         return self._scores
 

@@ -46,7 +46,8 @@ class ClassStatistics:
         self.count = torch.zeros(0, dtype=torch.float64, device=device)  # [C]
         self.mean = torch.zeros(0, dim, dtype=dtype, device=device)  # [C, D]
         self.trace = torch.zeros((), dtype=torch.float64, device=device)  # of the scatter
-        self.scatter = PackedSymmetric.zeros(dim, dtype, device) if matrix else None
+        self.matrix = matrix
+        self.scatter: PackedSymmetric | None = None  # [D, D], once something was added
 
     def grow(self, classes: int) -> None:
         """Have room for ``classes`` classes; new ones are empty."""
@@ -78,8 +79,13 @@ class ClassStatistics:
         means = other.mean[seen].double()
         self._add_rows(self._include(columns[seen], other.count[seen], means), 1.0)
         self.trace += other.trace
-        if self.scatter is not None and other.scatter is not None:
-            self.scatter.values += other.scatter.values
+        if other.scatter is not None:
+            self._kept_scatter().values.add_(other.scatter.values)
+
+    @property
+    def scatter_bytes(self) -> int:
+        """Bytes of the matrix."""
+        return 0 if self.scatter is None else self.scatter.values.nbytes
 
     def scale(self, factor: float) -> None:
         """Count everything so far ``factor`` times."""
@@ -115,8 +121,13 @@ class ClassStatistics:
 
     def _add_rows(self, rows: Tensor, sign: float) -> None:
         self.trace += sign * rows.square().sum()
-        if self.scatter is not None:
-            self.scatter.add_gram(rows.to(self.scatter.values.dtype), sign)
+        if self.matrix:
+            self._kept_scatter().add_gram(rows.to(self.mean.dtype), sign)
+
+    def _kept_scatter(self) -> PackedSymmetric:
+        if self.scatter is None:
+            self.scatter = PackedSymmetric.zeros(self.dim, self.mean.dtype, self.mean.device)
+        return self.scatter
 
 
 def _by_class(z: Tensor, y: Tensor, weight: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -246,8 +246,9 @@ class NetworkLearner(Learner, Generic[ConfigT]):
         """Logits ``[length, C]`` of a task; without ``scores``, uniform over its classes."""
         logits = torch.full((length, len(self.columns(task))), -math.inf, device=self.device)
         if scores is not None:
-            logits = logits.to(scores.dtype)
-            logits[:, : len(self.class_table)] = self.masked(scores, self._seen_under(task))
+            known = self.masked(scores, self._seen_under(task))
+            logits = logits.to(known.dtype)
+            logits[:, : len(self.class_table)] = known
         return _uniform_where_unknown(logits, self._allowed_columns(task))
 
     def representation(self, x: Tensor, task: Task | None = None) -> Tensor:

@@ -4,6 +4,7 @@ from deepccg.core import Learner
 from deepccg.learners.base import NetworkLearner
 from deepccg.methods.agem import AGEM
 from deepccg.methods.ccg import CCG
+from deepccg.methods.ccg_controls import NCM, SLDA, RanDumb
 from deepccg.methods.deepccg import DeepCCG
 from deepccg.methods.deepccg_ablations import DeepCCGReservoir, DeepCCGStandardHead
 from deepccg.methods.derpp import DERPP
@@ -33,6 +34,9 @@ METHODS: dict[str, type[Learner]] = {  # in the order of the paper's tables
     "esmer": ESMER,
     "icarl": ICaRL,
     "ccg": CCG,
+    "ncm": NCM,
+    "slda": SLDA,
+    "randumb": RanDumb,
     "deepccg": DeepCCG,
     "deepccg-reservoir": DeepCCGReservoir,
     "deepccg-standard-head": DeepCCGStandardHead,
@@ -41,7 +45,27 @@ METHODS: dict[str, type[Learner]] = {  # in the order of the paper's tables
 }
 
 __all__ = [
-    "AGEM", "CCG", "DERPP", "ER", "ERACE", "ESMER", "EWC", "GSS", "METHODS", "SGD", "DeepCCG",
-    "DeepCCGReservoir", "DeepCCGStandardHead", "EntropySS", "ICaRL", "InfoGS", "MultiTask",
-    "NetworkLearner", "PackNet", "ProtoCL",
+    "AGEM",
+    "CCG",
+    "DERPP",
+    "ER",
+    "ERACE",
+    "ESMER",
+    "EWC",
+    "GSS",
+    "METHODS",
+    "NCM",
+    "SGD",
+    "SLDA",
+    "DeepCCG",
+    "DeepCCGReservoir",
+    "DeepCCGStandardHead",
+    "EntropySS",
+    "ICaRL",
+    "InfoGS",
+    "MultiTask",
+    "NetworkLearner",
+    "PackNet",
+    "ProtoCL",
+    "RanDumb",
 ]  # fmt: skip

@@ -2,7 +2,7 @@
 
 import copy
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Literal, Self
 
 import torch
@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from deepccg.core import (
     Batch,
-    Config,
     Diverged,
     InputError,
     MemoryUsage,
@@ -21,7 +20,14 @@ from deepccg.core import (
     Task,
     has_finite_squares,
 )
-from deepccg.gaussian import ClassStatistics, FrozenClassifier, RunningClassifier
+from deepccg.core import Config as MethodConfig
+from deepccg.gaussian import (
+    ClassStatistics,
+    FrozenClassifier,
+    PackedSymmetric,
+    RunningClassifier,
+    packed_size,
+)
 from deepccg.learners.base import NetworkLearner
 from deepccg.learners.readout import MixtureReadout, combine, shared_covariance_readout
 from deepccg.learners.state import Stateful
@@ -33,16 +39,21 @@ RECORD_HALF_LIFE = 20.0
 LARGEST_SURPRISE = 10.0
 
 
-class CCGConfig(Config):
+Shrinkage = Annotated[
+    Annotated[float, Field(gt=0, le=1)] | Literal["marginal-likelihood"],
+    Field(
+        description="share of the mean variance in the shared covariance; 1 keeps no covariance "
+        "(nearest class mean); marginal-likelihood chooses it from the data",
+    ),
+]
+
+
+class CCGConfig(MethodConfig):
     """Fields of CCG."""
 
     first_fields = ("shrinkage", "half_lives")
 
-    shrinkage: Annotated[float, Field(gt=0, le=1)] | Literal["marginal-likelihood"] = Field(
-        0.05,
-        description="share of the mean variance in the shared covariance; 1 keeps no covariance "
-        "(nearest class mean); marginal-likelihood chooses it from the data",
-    )
+    shrinkage: Shrinkage = 0.05
     predictive: Literal["plug-in", "student-t"] = Field(
         "plug-in",
         description="density of a class: Gaussian with the covariance's posterior mean, or the "
@@ -281,12 +292,23 @@ class CCG(NetworkLearner[CCGConfig]):
 
     # Saved state
 
+    @classmethod
+    def largest_dim(cls, config: MethodConfig, memory_bytes: int, classes: int) -> int | None:
+        """See ``Learner``: D (D + 1) / 2 numbers of the covariance, C (D + 2) of the classes."""
+        if not isinstance(config, CCGConfig):
+            raise InputError(f"{cls.__name__} needs a {cls.Config.__name__}")
+        numbers = memory_bytes // (4 * (1 + len(config.half_lives))) - 2 * classes
+        if config.shrinkage == 1:
+            return max(numbers // classes, 0)
+        linear = classes + 0.5  # D^2 / 2 + linear D <= numbers
+        return int(math.sqrt(max(linear**2 + 2 * numbers, 0)) - linear) if numbers > 0 else 0
+
     def memory_usage(self) -> MemoryUsage:
         """Statistics, examples that wait for the features to be fitted, an inverse that is kept."""
         statistics = [member.statistics for member in self.members]
         kinds = {
             "class means": sum(each.count.nbytes + each.mean.nbytes for each in statistics),
-            "covariance": sum(each.scatter.values.nbytes for each in statistics if each.scatter),
+            "covariance": sum(each.scatter_bytes for each in statistics),
             "inverse": sum(member.derived_bytes for member in self.members),
             "examples": self.memory.bytes,
         }
@@ -327,26 +349,26 @@ class StatefulStatistics:
             "unit": torch.tensor([member.unit for member in members], dtype=torch.float64),
             "record": self.learner.record.clone(),
         }
-        if statistics[0].scatter is not None:
-            tensors["scatter"] = torch.stack([e.scatter.values for e in statistics if e.scatter])
+        matrices = [each.scatter.values for each in statistics if each.scatter is not None]
+        tensors["scatter"] = torch.stack(matrices) if matrices else statistics[0].mean.new_empty(0)
         return State(tensors, {})
 
     def check(self, state: State) -> None:
         """Same names, precision and shapes but for the number of classes; no count below 0."""
-        own, given = self.state().tensors, state.tensors
-        grows = ("count", "mean", "record")
-        classes = given["count"].shape[1]
-        for name, tensor in own.items():
-            shape = list(tensor.shape)
-            if name in grows:
-                shape[1] = classes
-            if list(given[name].shape) != shape or given[name].dtype != tensor.dtype:
-                raise StateMismatch(
-                    f"the state's {name} is {list(given[name].shape)} {given[name].dtype}, this "
-                    f"learner's {shape} {tensor.dtype}"
-                )
-        if own.keys() != given.keys():
-            raise StateMismatch(f"the state's statistics have the parts {sorted(given)}")
+        learner, given = self.learner, state.tensors
+        members, classes, dim = len(learner.members), given["count"].shape[1], learner.dim
+        double, own = torch.float64, learner.dtype
+        wanted = {
+            "count": ([members, classes], double),
+            "mean": ([members, classes, dim], own),
+            "trace": ([members], double),
+            "unit": ([members], double),
+            "record": ([members, classes], double),
+            "scatter": ([members, packed_size(dim)] if self._has_matrix(given) else [0], own),
+        }
+        found = {name: (list(tensor.shape), tensor.dtype) for name, tensor in given.items()}
+        if found != wanted:
+            raise StateMismatch(f"the state's statistics are {found}, this learner's {wanted}")
         if bool((given["count"] < 0).any()) or bool((given["unit"] <= 0).any()):
             raise StateMismatch("the state's statistics have counts below 0")
 
@@ -358,11 +380,16 @@ class StatefulStatistics:
             statistics.count = tensors["count"][k].clone()
             statistics.mean = tensors["mean"][k].clone()
             statistics.trace = tensors["trace"][k].clone()
-            if statistics.scatter is not None:
-                statistics.scatter.values.copy_(tensors["scatter"][k])
+            statistics.scatter = None
+            if self._has_matrix(tensors):
+                statistics.scatter = PackedSymmetric(tensors["scatter"][k].clone())
             member.unit = float(tensors["unit"][k])
             member.changed()
         self.learner.record = tensors["record"].clone()
+
+    def _has_matrix(self, tensors: Mapping[str, Tensor]) -> bool:
+        """Whether a scatter matrix is kept, and something was added to it."""
+        return self.learner.config.shrinkage != 1 and bool((tensors["count"] > 0).any())
 
 
 def _stacked(members: Sequence[RunningClassifier | FrozenClassifier], z: Tensor) -> Tensor:
