@@ -19,7 +19,7 @@ from deepccg.records import RunDirectory
 from deepccg.streams import Dataset, from_arrays, load_dataset
 
 QUICK = {"dataset": "digits", "stream.examples_per_class": 20, "memory": 30}
-WITHOUT_MEMORY = ("sgd", "multi-task", "ewc", "packnet")
+WITHOUT_MEMORY = ("sgd", "multi-task", "ewc", "packnet", "ccg", "ncm", "slda", "randumb")
 
 
 class Interrupted(Exception):

@@ -305,14 +305,24 @@ class CCG(NetworkLearner[CCGConfig]):
 
     def memory_usage(self) -> MemoryUsage:
         """Statistics, examples that wait for the features to be fitted, an inverse that is kept."""
-        statistics = [member.statistics for member in self.members]
         kinds = {
-            "class means": sum(each.count.nbytes + each.mean.nbytes for each in statistics),
-            "covariance": sum(each.scatter_bytes for each in statistics),
+            "class means": sum(member.statistics.mean_bytes for member in self.members),
+            "covariance": sum(member.statistics.scatter_bytes for member in self.members),
             "inverse": sum(member.derived_bytes for member in self.members),
             "examples": self.memory.bytes,
+            "provisional classifier": self._provisional_bytes(),
         }
         return MemoryUsage(self.memory.size, {kind: size for kind, size in kinds.items() if size})
+
+    def _provisional_bytes(self) -> int:
+        """Bytes of what answers while examples wait; the next step drops it."""
+        if self._provisional is None:
+            return 0
+        network, members = self._provisional
+        features = sum(buffer.nbytes for buffer in (*network.buffers(), *network.parameters()))
+        statistics = [member.statistics for member in members]
+        held = sum(each.mean_bytes + each.scatter_bytes for each in statistics)
+        return features + held + sum(member.derived_bytes for member in members)
 
     def state_parts(self) -> dict[str, Stateful]:
         """No head: predictions are derived from the statistics."""
