@@ -172,7 +172,8 @@ class Patches(FixedFeatures):
         pooled: Tensor = response.flatten(2) @ self.cells / self.cells.sum(dim=0)
         if not self.mirror:
             return pooled
-        own, turned = pooled.view(len(pooled), 2, -1, self.grid, self.grid).unbind(dim=1)
+        cells = (2, len(self.weight), self.grid, self.grid)
+        own, turned = pooled.view(-1, *cells).unbind(dim=1)  # any batch size: it may be exported
         return ((own + turned.flip(3)) / 2).flatten(2)
 
 
