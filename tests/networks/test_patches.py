@@ -168,7 +168,7 @@ def test_large_images_are_halved():
 
 
 def test_every_chunk_gives_the_same_bits():
-    x = images(50, (3, 20, 20))
+    x = images(90, (3, 20, 20))
     for mirror in (False, True):
         network = fitted(x, filters=100, mirror=mirror)
         assert len(x) > 2 * network.chunk

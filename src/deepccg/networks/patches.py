@@ -16,7 +16,7 @@ LONGEST = 4096  # numbers of a patch: whitening takes their cube
 FLOOR = 0.1  # added to variances of pixels and of whitened directions, where a deviation is 1
 CONTRAST = 0.01  # variance below which a patch is blank, and no filter
 SHORT_SIDE = 40  # pixels; images whose shorter side is much longer are shrunk to about this
-AT_ONCE = 600_000  # responses computed at once: they stay in the cache
+AT_ONCE = 1_000_000  # responses computed at once: they stay in the cache
 
 
 class Patches(FixedFeatures):
