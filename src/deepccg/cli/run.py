@@ -48,6 +48,9 @@ def run(
     seeds: Annotated[str | None, what(help="For example 0, 0-2 or 0,3,5.")] = None,
     memory: Annotated[int | None, setting(help="Stored examples in total.")] = None,
     memory_per_class: Annotated[int | None, setting(help="Stored examples per class.")] = None,
+    memory_bytes: Annotated[
+        int | None, setting(help="The same as bytes, for every method alike.")
+    ] = None,
     preset: Annotated[
         str | None, setting(help="default, paper, as-printed, or a file of rules.")
     ] = None,
@@ -102,6 +105,7 @@ def run(
         "scenario": scenario,
         "memory": memory,
         "memory_per_class": memory_per_class,
+        "memory_bytes": memory_bytes,
         "preset": preset,
         "evaluation.validation": validation,
         "evaluation.every": _number_or_word(eval_every) if eval_every else None,

@@ -72,6 +72,15 @@ class Learner(ABC):
     def load_state_dict(self, state: State) -> None:
         """Continue from ``state`` bit for bit, or raise ``StateMismatch`` and change nothing."""
 
+    @classmethod
+    def largest_dim(cls, config: MethodConfig, memory_bytes: int, classes: int) -> int | None:
+        """The largest embedding whose statistics of ``classes`` classes fit into so many bytes.
+
+        ``None`` for methods that keep no statistics of everything seen: any embedding will do.
+        """
+        del config, memory_bytes, classes
+        return None
+
     def memory_usage(self) -> MemoryUsage:
         """What is kept of the past, in examples and bytes."""
         return MemoryUsage()

@@ -103,8 +103,13 @@ def build_learner(
         learner: The class behind the method's name.
         watch: Called with the network before the learner gets it.
     """
+    fields = validated(learner.Config, config.method.fields, "method")
+    largest = None
+    if config.memory_bytes is not None:
+        largest = learner.largest_dim(fields, config.memory_bytes, len(classes))
+    native = config.kernels == "native"
     try:
-        network = build_network(config.network, shape, config.seed, config.kernels == "native")
+        network = build_network(config.network, shape, config.seed, native, largest)
         device = torch.device(config.device)
         if device.type == "meta":
             raise RuntimeError("it holds no numbers")
@@ -113,6 +118,5 @@ def build_learner(
         reason = str(error).splitlines()[0]
         raise InputError(f"device {config.device!r} cannot be used: {reason}") from None
     watch(network)
-    fields = validated(learner.Config, config.method.fields, "method")
-    budget = config.budget(len(classes))
+    budget = config.budget(len(classes), shape)
     return learner(network, fields, memory=budget, classes=classes, seed=config.seed)

@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+import math
+from collections.abc import Sequence
 from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, model_validator
@@ -12,7 +14,19 @@ from deepccg.networks import NetworkConfig
 Scenario = Literal["task", "class"]
 
 MOST_EXAMPLES = 10**9  # of a memory
+MOST_BYTES = 2**40
+LABEL_BYTES = 16  # of a stored example's class and task
 LONGEST_NAME = 200  # bytes of a directory's name; file systems take 255
+
+
+def example_bytes(shape: Sequence[int]) -> int:
+    """Return the bytes of a stored example with its labels.
+
+    >>> example_bytes((3, 32, 32)), example_bytes((20,))
+    (3088, 96)
+    """
+    itemsize = 1 if len(shape) == 3 else 4
+    return math.prod(shape) * itemsize + LABEL_BYTES
 
 
 class StreamConfig(Config):
@@ -88,6 +102,12 @@ class RunConfig(Config):
     memory_per_class: NonNegativeInt | None = Field(
         None, le=MOST_EXAMPLES, description="the same, per class"
     )
+    memory_bytes: NonNegativeInt | None = Field(
+        None,
+        le=MOST_BYTES,
+        description="the same, as bytes of examples with their labels; a method that keeps "
+        "statistics instead takes features that fit",
+    )
     seed: NonNegativeInt = Field(0, description="class order, examples, initial weights, replay")
     threads: PositiveInt = Field(
         1, le=1024, description="torch threads; results are exact per number"
@@ -103,16 +123,24 @@ class RunConfig(Config):
     network: NetworkConfig = NetworkConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
 
-    def budget(self, n_classes: int) -> int:
-        """Return how many examples may be stored, for a data set of ``n_classes``."""
+    def budget(self, n_classes: int, shape: Sequence[int]) -> int:
+        """Return how many examples may be stored.
+
+        Args:
+            n_classes: Classes of the data set.
+            shape: Of one input: images ``[C, H, W]`` are stored as bytes, vectors as floats.
+        """
+        if self.memory_bytes is not None:
+            return self.memory_bytes // example_bytes(shape)
         return (self.memory_per_class or 0) * n_classes if self.memory is None else self.memory
 
     def identity(self) -> str:
         """Return a short hash of everything that decides the result except the seed."""
         excluded = {"seed", "threads", "device", "kernels", "preset"}
         fields = self.model_dump(mode="json", exclude=excluded)
-        if self.evaluation.shift_images is None:  # younger than the names of runs
-            del fields["evaluation"]["shift_images"]
+        for table, name in ((fields["evaluation"], "shift_images"), (fields, "memory_bytes")):
+            if table[name] is None:  # younger than the names of runs
+                del table[name]
         text = json.dumps(fields, sort_keys=True)
         return hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
 

@@ -72,7 +72,7 @@ def override(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]
     >>> override({"memory_per_class": 10, "seed": 1}, {"memory": 50})
     {'seed': 1, 'memory': 50}
     """
-    ways = ("memory", "memory_per_class")
+    ways = ("memory", "memory_per_class", "memory_bytes")
     replaced = ways if any(way in over for way in ways) else ()
     return merge({key: value for key, value in base.items() if key not in replaced}, over)
 

@@ -29,6 +29,7 @@ _FLAGS = {
     "preset": "--preset",
     "memory": "--memory",
     "memory_per_class": "--memory-per-class",
+    "memory_bytes": "--memory-bytes",
     "evaluation.validation": "--validation",
     "evaluation.every": "--eval-every",
     "evaluation.images": "--eval-images",
@@ -84,7 +85,7 @@ def _is_complete(config: RunConfig, learner: type[Learner] | None) -> bool:
     """Whether every field was given, those of the method included, and the preset was applied."""
     if learner is not None and config.method.name != _import_path(learner):
         return False
-    if (config.memory, config.memory_per_class) == (None, None):
+    if (config.memory, config.memory_per_class, config.memory_bytes) == (None, None, None):
         return False
     tables = (config, config.stream, config.network, config.evaluation)
     given = all(table.model_fields_set >= table.model_dump().keys() for table in tables)
@@ -102,8 +103,9 @@ def _with_method_fields(config: RunConfig, learner: type[Learner]) -> RunConfig:
 
 
 def _check_combinations(config: RunConfig) -> None:
-    if config.memory is not None and config.memory_per_class is not None:
-        raise InputError("give memory (in total) or memory_per_class, not both")
+    ways = (config.memory, config.memory_per_class, config.memory_bytes)
+    if sum(way is not None for way in ways) > 1:
+        raise InputError("give memory (in total), memory_per_class or memory_bytes: one of them")
     if config.stream.joint is not None and config.evaluation.shift_images is not None:
         raise InputError(
             "evaluation.shift_images needs tasks that come one after the other: "

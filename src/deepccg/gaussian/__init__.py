@@ -6,6 +6,7 @@ Equation numbers are those of Lee & Storkey (AISTATS 2024). Shapes: ``B`` exampl
 
 from deepccg.gaussian import kernels
 from deepccg.gaussian.embedding_drift import estimate_embeddings
+from deepccg.gaussian.packed import PackedSymmetric, packed_size
 from deepccg.gaussian.posterior import (
     Posterior,
     Variance,
@@ -24,6 +25,7 @@ from deepccg.gaussian.prototypes import (
     log_prototype_predictive,
     update_prototypes,
 )
+from deepccg.gaussian.running import FrozenClassifier, RunningClassifier
 from deepccg.gaussian.selection import (
     Candidates,
     LassoConfig,
@@ -33,12 +35,43 @@ from deepccg.gaussian.selection import (
     swap_selection,
     target_weights,
 )
+from deepccg.gaussian.shared_covariance import (
+    ClassScores,
+    ClassStatistics,
+    likeliest_shrinkage,
+    log_marginal_likelihood,
+)
 
 __all__ = [
-    "Candidates", "LassoConfig", "Posterior", "Prototypes", "Variance", "class_posterior",
-    "distances_filled_from_batch", "estimate_embeddings", "fitted_scale", "greedy_selection",
-    "inflate_variance", "kernels", "lasso_selection", "leave_one_out_distances",
-    "log_class_predictive", "log_conditional_marginal_likelihood", "log_predictive_density",
-    "log_prototype_predictive", "selection_objective", "squared_distances", "swap_selection",
-    "target_weights", "update_prototypes",
+    "Candidates",
+    "ClassScores",
+    "ClassStatistics",
+    "FrozenClassifier",
+    "LassoConfig",
+    "PackedSymmetric",
+    "Posterior",
+    "Prototypes",
+    "RunningClassifier",
+    "Variance",
+    "class_posterior",
+    "distances_filled_from_batch",
+    "estimate_embeddings",
+    "fitted_scale",
+    "greedy_selection",
+    "inflate_variance",
+    "kernels",
+    "lasso_selection",
+    "leave_one_out_distances",
+    "likeliest_shrinkage",
+    "log_class_predictive",
+    "log_conditional_marginal_likelihood",
+    "log_marginal_likelihood",
+    "log_predictive_density",
+    "log_prototype_predictive",
+    "packed_size",
+    "selection_objective",
+    "squared_distances",
+    "swap_selection",
+    "target_weights",
+    "update_prototypes",
 ]  # fmt: skip

@@ -6,6 +6,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
+from itertools import chain
 from typing import Any, ClassVar, Generic, TypeVar, cast
 
 import torch
@@ -28,7 +29,7 @@ from deepccg.core import (
 )
 from deepccg.deprecation import warn_renamed
 from deepccg.learners.class_table import ClassTable
-from deepccg.learners.optimiser import Optimiser, OptimiserConfig
+from deepccg.learners.optimiser import Optimiser
 from deepccg.learners.state import (
     BROKEN_STATE,
     FORMAT,
@@ -43,9 +44,9 @@ from deepccg.learners.state import (
     upgrade,
 )
 from deepccg.memory import MemoryStore
-from deepccg.networks import map_in_chunks, require_embeddable
+from deepccg.networks import map_in_chunks, require_embeddable, unfitted_features
 
-ConfigT = TypeVar("ConfigT", bound=OptimiserConfig)
+ConfigT = TypeVar("ConfigT", bound=Config)
 
 
 class NetworkLearner(Learner, Generic[ConfigT]):
@@ -89,7 +90,8 @@ class NetworkLearner(Learner, Generic[ConfigT]):
         self.generator = make_generator(seed, "learner")
         self.class_table = ClassTable(classes)
         self.inputs = InputForm()
-        parameter = next(network.parameters(), torch.empty(0))
+        floats = (b for b in network.buffers() if b.is_floating_point())
+        parameter = next(chain(network.parameters(), floats), torch.empty(0))
         self.device, self.dtype = parameter.device, parameter.dtype
         self.steps = 0
         self._parameters: tuple[list[int], list[nn.Parameter]] | None = None
@@ -113,13 +115,21 @@ class NetworkLearner(Learner, Generic[ConfigT]):
             ``[B]``.
         """
         x = self.validate_inputs(batch.x, "the batch")
-        if self.inputs.shape is None:
+        first = self.inputs.shape is None
+        if first:
             require_embeddable(self.network, x[:1], (1, self.dim))
         if self.class_table.begins_task(batch):
             self.finish_task()
         self.inputs.note(x)
         y, task_idx = self.class_table.observe(batch)
+        if first:
+            self.fit_network(x)
         return x, y.to(self.device), task_idx.to(self.device)
+
+    def fit_network(self, x: Tensor) -> None:
+        """Fit features that are not learned to the first batch, ``x [B, ...]``."""
+        for features in unfitted_features(self.network):
+            features.fit(x, self.generator)
 
     def finish_task(self) -> None:
         """Called when a batch of another task comes, before anything of it is noted."""
@@ -175,7 +185,7 @@ class NetworkLearner(Learner, Generic[ConfigT]):
         return StepInfo(loss, replayed, extra or {})
 
     @cached_property
-    def optimiser(self) -> Optimiser:
+    def optimiser(self: "NetworkLearner[Any]") -> Optimiser:
         """The one that moves the weights."""
         return Optimiser(self.config.lr, self.dtype)
 
@@ -236,8 +246,9 @@ class NetworkLearner(Learner, Generic[ConfigT]):
         """Logits ``[length, C]`` of a task; without ``scores``, uniform over its classes."""
         logits = torch.full((length, len(self.columns(task))), -math.inf, device=self.device)
         if scores is not None:
-            logits = logits.to(scores.dtype)
-            logits[:, : len(self.class_table)] = self.masked(scores, self._seen_under(task))
+            known = self.masked(scores, self._seen_under(task))
+            logits = logits.to(known.dtype)
+            logits[:, : len(self.class_table)] = known
         return _uniform_where_unknown(logits, self._allowed_columns(task))
 
     def representation(self, x: Tensor, task: Task | None = None) -> Tensor:

@@ -83,6 +83,39 @@ class ClassTable:
             return met, torch.full_like(met, index)
         return met, torch.tensor([self._index_of[task.id] for task in batch.tasks])
 
+    def merge(self, other: "ClassTable") -> tuple[Tensor, Tensor]:
+        """Count everything that ``other`` has counted.
+
+        Returns:
+            The column here of each of its columns, and the index here of each of its tasks.
+        """
+        for number, own in other.tasks:
+            self._check_known(Task(number, tuple(other.classes[column] for column in own)))
+        self.declare(other.classes)
+        columns = torch.tensor([self._column[label] for label in other.classes], dtype=torch.int64)
+        for number, own in other.tasks:
+            if number not in self._index_of:
+                self.tasks.append((number, tuple(columns[list(own)].tolist())))
+                self._rebuild()
+        arrived = [int(columns[column]) for column in other.arrival]
+        self.arrival += [column for column in arrived if not self.seen[column]]
+        self.seen = self.seen.index_add(0, columns, other.seen)
+        tasks = [OPEN_TASK, *(self._index_of[number] for number, _ in other.tasks)]
+        return columns, torch.tensor(tasks)
+
+    def uncount(self, labels: Sequence[int]) -> Tensor:
+        """Count examples of these labels as not seen; return their columns ``[B]``."""
+        if unknown := sorted(set(labels) - set(self._column)):
+            raise InputError(f"labels {unknown} were never learned")
+        columns = torch.tensor([self._column[label] for label in labels], dtype=torch.int64)
+        left = self.seen - torch.bincount(columns, minlength=len(self))
+        if bool((left < 0).any()):
+            label = self.classes[int(left.argmin())]
+            raise InputError(f"of class {label} fewer examples were learned than are taken out")
+        self.seen = left
+        self.arrival = [column for column in self.arrival if left[column] > 0]
+        return columns
+
     def mask(self, kind: Mask, task_idx: Tensor) -> Tensor:
         """Allowed columns ``[B, C]`` of examples of tasks ``task_idx [B]``.
 

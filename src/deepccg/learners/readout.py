@@ -2,12 +2,13 @@
 
 import copy
 import math
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from deepccg.gaussian import Posterior, Variance
+from deepccg.gaussian import Posterior, RunningClassifier, Variance
 
 
 class LinearReadout(nn.Module):
@@ -45,6 +46,45 @@ class GaussianReadout(nn.Module):
         return self.constant - 0.5 * ((z[:, None] - self.mean).square() * self.precision).sum(dim=2)
 
 
+class StudentTReadout(nn.Module):
+    """Logits ``constant_c - power log(1 + |z - mean_c|^2 / spread_c)``, lengths by ``inverse``."""
+
+    inverse: Tensor  # [D, D]
+    weight: Tensor  # inverse times the centred means, [C, D]
+    square: Tensor  # squared lengths of the centred means, [C]
+    centre: Tensor  # [D]
+    spread: Tensor  # [C]
+    constant: Tensor  # [C]
+
+    def __init__(self, power: float, **tensors: Tensor) -> None:
+        super().__init__()
+        self.power = power
+        _register(self, **tensors)
+
+    def forward(self, z: Tensor) -> Tensor:
+        """``[B, D] -> [B, C]``."""
+        offset = z - self.centre
+        own = ((offset @ self.inverse) * offset).sum(dim=1, keepdim=True)
+        distance = (own - 2 * F.linear(offset, self.weight) + self.square).clamp(min=0)
+        return self.constant - self.power * torch.log1p(distance / self.spread)
+
+
+class MixtureReadout(nn.Module):
+    """Logits of several readouts' probabilities, averaged by how far each is trusted."""
+
+    trust: Tensor  # log weights, [K, C]
+
+    def __init__(self, readouts: Sequence[nn.Module], trust: Tensor) -> None:
+        super().__init__()
+        self.readouts = nn.ModuleList(readouts)
+        _register(self, trust=trust)
+
+    def forward(self, z: Tensor) -> Tensor:
+        """``[B, D] -> [B, C]``."""
+        logits = torch.stack([readout(z) for readout in self.readouts], dim=2)
+        return (logits.log_softmax(dim=1) + self.trust.T).logsumexp(dim=2)
+
+
 class _UnitLength(nn.Module):
     def forward(self, z: Tensor) -> Tensor:
         return F.normalize(z, dim=1)
@@ -75,6 +115,33 @@ def class_conditional_readout(posterior: Posterior, scale: Tensor, variance: Var
     spread = torch.where(known, 1 + 1 / count, 1.0)
     constant = only_known(-0.5 * mean.shape[1] * spread.log(), known)
     return GaussianReadout(mean, (precision / spread)[:, None].expand_as(mean), constant)
+
+
+@torch.no_grad()
+def shared_covariance_readout(classifier: RunningClassifier) -> nn.Module:
+    """Return class-conditional Gaussians with a shared covariance as a module."""
+    scores = classifier.scores()
+    share = scores.count.log() if classifier.observed else torch.zeros_like(scores.count)
+    known = scores.count > 0
+    if not classifier.student_t:
+        weight, bias = (
+            scores.precision * scores.weight,
+            share - scores.precision * scores.square / 2,
+        )
+        return LinearReadout(weight, only_known(bias, known), scores.centre)
+    if scores.inverse is None:  # the predictive needs it, and so does every prediction
+        raise ValueError("the inverse was not kept")
+    spread = torch.where(known, 1 + 1 / scores.count, 1.0)
+    dim = len(scores.centre)
+    return StudentTReadout(
+        (scores.prior.strength + scores.prior.freedom + 2 + dim) / 2,
+        inverse=scores.inverse * scores.unit,
+        weight=scores.weight * scores.unit,
+        square=scores.square * scores.unit,
+        centre=scores.centre,
+        spread=spread,
+        constant=only_known(share - dim / 2 * spread.log(), known),
+    )
 
 
 def only_known(logit: Tensor, known: Tensor) -> Tensor:

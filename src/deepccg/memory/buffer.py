@@ -116,6 +116,11 @@ class MemoryStore:
             column[:kept] = column[: self.size][keep]
         self._show(kept)
 
+    def clear(self) -> None:
+        """Drop all examples, and the room they took."""
+        self._columns = _empty()
+        self._show(0)
+
     def _show(self, size: int) -> None:
         """Note which examples are live, and forget what was derived from those before."""
         self.size = size
@@ -176,8 +181,7 @@ class MemoryStore:
 
     def load(self, state: State) -> None:
         """Hold exactly what ``state`` holds."""
-        self._columns = _empty()
-        self._show(0)
+        self.clear()
         self.append(**{name: state.tensors[name] for name in state.meta["columns"]})
 
 

@@ -3,6 +3,8 @@
 from deepccg.core import Learner
 from deepccg.learners.base import NetworkLearner
 from deepccg.methods.agem import AGEM
+from deepccg.methods.ccg import CCG
+from deepccg.methods.ccg_controls import NCM, SLDA, RanDumb
 from deepccg.methods.deepccg import DeepCCG
 from deepccg.methods.deepccg_ablations import DeepCCGReservoir, DeepCCGStandardHead
 from deepccg.methods.derpp import DERPP
@@ -31,6 +33,10 @@ METHODS: dict[str, type[Learner]] = {  # in the order of the paper's tables
     "derpp": DERPP,
     "esmer": ESMER,
     "icarl": ICaRL,
+    "ccg": CCG,
+    "ncm": NCM,
+    "slda": SLDA,
+    "randumb": RanDumb,
     "deepccg": DeepCCG,
     "deepccg-reservoir": DeepCCGReservoir,
     "deepccg-standard-head": DeepCCGStandardHead,
@@ -39,7 +45,27 @@ METHODS: dict[str, type[Learner]] = {  # in the order of the paper's tables
 }
 
 __all__ = [
-    "AGEM", "DERPP", "ER", "ERACE", "ESMER", "EWC", "GSS", "METHODS", "SGD", "DeepCCG",
-    "DeepCCGReservoir", "DeepCCGStandardHead", "EntropySS", "ICaRL", "InfoGS", "MultiTask",
-    "NetworkLearner", "PackNet", "ProtoCL",
+    "AGEM",
+    "CCG",
+    "DERPP",
+    "ER",
+    "ERACE",
+    "ESMER",
+    "EWC",
+    "GSS",
+    "METHODS",
+    "NCM",
+    "SGD",
+    "SLDA",
+    "DeepCCG",
+    "DeepCCGReservoir",
+    "DeepCCGStandardHead",
+    "EntropySS",
+    "ICaRL",
+    "InfoGS",
+    "MultiTask",
+    "NetworkLearner",
+    "PackNet",
+    "ProtoCL",
+    "RanDumb",
 ]  # fmt: skip

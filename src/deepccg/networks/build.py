@@ -17,7 +17,8 @@ from deepccg.networks.patches import Patches
 from deepccg.networks.resnet import SlimResNet18
 
 MOST_NUMBERS = 10**9
-DEFAULT_FILTERS = 100
+DEFAULT_FILTERS, MOST_FILTERS = 100, 400
+DEFAULT_FEATURES = 500
 # Embedded at once without gradient: activations stay in the cache, and a multiple of eight images
 # fills the registers of the native kernels.
 IMAGES, VECTORS = 48, 2000
@@ -26,10 +27,11 @@ IMAGES, VECTORS = 48, 2000
 class NetworkConfig(Config):
     """Which embedding, and how large."""
 
-    kind: Literal["auto", "resnet18", "mlp", "identity", "patches", "fourier"] = Field(
+    kind: Literal["auto", "resnet18", "mlp", "identity", "fixed", "patches", "fourier"] = Field(
         "auto",
-        description="auto takes resnet18 for images of 16 pixels a side or more, else mlp; patches "
-        "(images) and fourier (vectors) are features fitted to the first inputs, then fixed",
+        description="auto takes resnet18 for images of 16 pixels a side or more, else mlp; fixed "
+        "takes patches for such images, else fourier: features that are fitted to the first inputs "
+        "and never change",
     )
     width: PositiveInt = Field(10, description="resnet18: filters of the first stage (paper: 64/6)")
     affine: bool = Field(True, description="resnet18: learned scale and shift in the norms")
@@ -45,26 +47,33 @@ class NetworkConfig(Config):
         "to a fixed covariance that the model assumes",
     )
     filters: PositiveInt | None = Field(
-        None, description=f"patches: filters of the dictionary; default {DEFAULT_FILTERS}"
+        None,
+        description=f"patches: filters of the dictionary; default {DEFAULT_FILTERS}, or what "
+        f"memory_bytes has room for, up to {MOST_FILTERS}",
     )
     patch_side: PositiveInt = Field(6, description="patches: pixels of a patch's side")
     grid: PositiveInt = Field(2, description="patches: responses are averaged in grid x grid cells")
     mirror: bool = Field(
         False, description="patches: average each image with its mirror image, for twice the time"
     )
-    features: PositiveInt = Field(500, description="fourier: cosines beside the input itself")
+    features: PositiveInt | None = Field(
+        None,
+        description="fourier: cosines beside the input itself; default "
+        f"{DEFAULT_FEATURES}, or fewer if memory_bytes is given",
+    )
 
     @model_serializer(mode="wrap")
     def _without_unused(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Write fields of fixed features for their own kind only: names of runs are older."""
         fields: dict[str, Any] = handler(self)
-        return {k: v for k, v in fields.items() if _KIND_OF_FIELD.get(k, self.kind) == self.kind}
+        own = (self.kind, "fixed")
+        return {k: v for k, v in fields.items() if self.kind in _KINDS_OF_FIELD.get(k, own)}
 
 
-_KIND_OF_FIELD = {
-    "filters": "patches", "patch_side": "patches", "grid": "patches", "mirror": "patches",
-    "features": "fourier",
-}  # fmt: skip
+_KINDS_OF_FIELD = {
+    **dict.fromkeys(("filters", "patch_side", "grid", "mirror"), ("fixed", "patches")),
+    "features": ("fixed", "fourier"),
+}
 
 
 class LinearRemap(nn.Module):
@@ -84,14 +93,20 @@ class LinearRemap(nn.Module):
 
 
 def build_network(
-    config: NetworkConfig, shape: Sequence[int], seed: int, native: bool = False
+    config: NetworkConfig,
+    shape: Sequence[int],
+    seed: int,
+    native: bool = False,
+    largest_dim: int | None = None,
 ) -> nn.Module:
     """Build a network for inputs of ``shape`` (without the batch axis), initialised from ``seed``.
 
     The same seed gives every method the same initial weights, and the global generator is left
     as it was. With ``native``, compiled kernels are used where the network and this machine have
-    them; the result differs in rounding only.
+    them; the result differs in rounding only. The embedding has at most ``largest_dim`` features:
+    where their number is left open, as many as that allows.
     """
+    config = _sized(config, shape, largest_dim)
     kind = network_kind(config, shape)
     if kind == "resnet18" and not _large(shape):
         raise InputError(
@@ -111,11 +126,35 @@ def build_network(
         return _build(config, kind, shape, native)
 
 
+def _sized(config: NetworkConfig, shape: Sequence[int], largest: int | None) -> NetworkConfig:
+    """Choose how many features where that is open; reject more than ``largest``."""
+    kind = network_kind(config, shape)
+    room = math.inf if largest is None else largest
+    if kind == "patches" and config.filters is None:
+        per_filter = 2 * config.grid**2
+        most = MOST_FILTERS if largest is not None else DEFAULT_FILTERS
+        filters = int(min(most, room // per_filter))
+        config = config.model_copy(update={"filters": max(filters, 1)})
+    elif kind == "fourier" and config.features is None:
+        features = int(min(DEFAULT_FEATURES, room - math.prod(shape)))
+        config = config.model_copy(update={"features": max(features, 1)})
+    if largest is not None:
+        with torch.random.fork_rng(devices=[]), torch.device("meta"):
+            dim = _build(config, kind, shape).dim
+        if not isinstance(dim, int) or dim > largest:
+            raise InputError(
+                f"statistics of {dim} features do not fit into the memory, those of {largest} do: "
+                f"lower network.filters or network.features, or raise memory_bytes"
+            )
+    return config
+
+
 def network_kind(config: NetworkConfig, shape: Sequence[int]) -> str:
     """The kind of network that a configuration selects for inputs of ``shape``."""
-    if config.kind != "auto":
+    chosen = {"auto": ("resnet18", "mlp"), "fixed": ("patches", "fourier")}.get(config.kind)
+    if chosen is None:
         return config.kind
-    return "resnet18" if _large(shape) else "mlp"
+    return chosen[0] if _large(shape) else chosen[1]
 
 
 def gains_from_native(config: NetworkConfig, shape: Sequence[int]) -> bool:
@@ -138,7 +177,7 @@ def _build(
         filters = config.filters or DEFAULT_FILTERS
         network = Patches(shape, filters, config.patch_side, config.grid, mirror=config.mirror)
     elif kind == "fourier":
-        network = Fourier(math.prod(shape), config.features)
+        network = Fourier(math.prod(shape), config.features or DEFAULT_FEATURES)
     else:
         network = Flatten(math.prod(shape))
     dim = network.dim

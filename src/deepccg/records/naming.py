@@ -17,6 +17,7 @@ _GREY, _INK = 6, 7
 
 # In the order of a table's rows.
 METHOD_ENTRIES: Mapping[str, MethodEntry] = {
+    "ccg": MethodEntry("CCG", 5),
     "deepccg": MethodEntry("DeepCCG", 0, "DeepCCG"),
     "deepccg-reservoir": MethodEntry("DeepCCG-reservoir", 4, "DeepCCG-reservoir", True),
     "deepccg-standard-head": MethodEntry("DeepCCG-standardHead", 3, "DeepCCG-standardHead", True),
@@ -24,7 +25,7 @@ METHOD_ENTRIES: Mapping[str, MethodEntry] = {
     "er-ace": MethodEntry("ER-ACE", 2, "ER-ACE"),
     "derpp": MethodEntry("DER++", 3, "DER++"),
     "esmer": MethodEntry("ESMER", 1, "ESMER", True),
-    "icarl": MethodEntry("iCaRL", 5, "iCaRL"),
+    "icarl": MethodEntry("iCaRL", 5, "iCaRL", True),
     "agem": MethodEntry("A-GEM", 4, "A-GEM"),
     "gss": MethodEntry("GSS", 2, "GSS", True),
     # docs/papers.md: to be quoted as a reconstruction
@@ -33,6 +34,9 @@ METHOD_ENTRIES: Mapping[str, MethodEntry] = {
     "packnet": MethodEntry("PackNet", 5, "PackNet", True),
     "protocl": MethodEntry("ProtoCL", _GREY, shares_slot=True),
     "infogs": MethodEntry("InfoGS", 2, shares_slot=True),
+    "slda": MethodEntry("SLDA", 5, shares_slot=True),
+    "randumb": MethodEntry("RanDumb", 4, shares_slot=True),
+    "ncm": MethodEntry("NCM", _GREY, shares_slot=True),
     "sgd": MethodEntry("SGD", _GREY, "SGD"),
     "multi-task": MethodEntry("Multi-Task", _INK, "Multi-Task"),
 }

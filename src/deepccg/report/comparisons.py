@@ -25,6 +25,7 @@ from deepccg.report.formatting import (
     comparison_title,
     differing_fields,
     digest,
+    memory_words,
     method_name,
     slug,
 )
@@ -185,10 +186,7 @@ def _shared_fields(run: Run) -> tuple[int, str, str, bool, str, tuple[str, ...]]
     """Return what all runs of a comparison share; the number orders the data sets."""
     config = run.config
     dataset, by_class = str(config.get("dataset")), config.get("scenario") == "class"
-    if (per_class := config.get("memory_per_class")) is not None:
-        memory = f"{per_class} per class"
-    else:
-        memory = "none" if config.get("memory") is None else f"{config['memory']} in total"
+    memory = memory_words(config)
     known = list(DATASETS)
     place = known.index(dataset) if dataset in known else len(known)
     stream = str(config["stream"].get("kind"))

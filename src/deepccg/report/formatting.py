@@ -99,6 +99,19 @@ def comparison_title(dataset: str, stream: str, scenario: str) -> str:
     return f"{DATASETS.get(dataset, dataset)}, {stream.replace('-', ' ')}, {scenario}-incremental"
 
 
+def memory_words(config: Mapping[str, Any]) -> str:
+    """Return the memory's budget in words.
+
+    >>> memory_words({"memory_per_class": 10}), memory_words({"memory_bytes": 308800})
+    ('10 per class', '308,800 bytes')
+    """
+    if (per_class := config.get("memory_per_class")) is not None:
+        return f"{per_class} per class"
+    if (size := config.get("memory_bytes")) is not None:
+        return f"{size:,} bytes"
+    return "none" if config.get("memory") is None else f"{config['memory']} in total"
+
+
 def slug(text: str) -> str:
     """Reduce text to letters, digits and single hyphens, for links and files.
 

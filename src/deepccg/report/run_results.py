@@ -9,7 +9,7 @@ from typing import Any
 from deepccg.experiment import RunConfig, RunResult, protocol_line
 from deepccg.records import Evaluation, RunDirectory, flatten, read_json_object
 from deepccg.report.comparisons import Row
-from deepccg.report.formatting import differing_fields
+from deepccg.report.formatting import differing_fields, memory_words
 from deepccg.report.runs import Run
 from deepccg.report.table import Table
 from deepccg.report.tables import scored_on, summary_table
@@ -87,7 +87,7 @@ def summary_json(rows: Sequence[Row]) -> dict[str, Any]:
 
 def table_title(config: RunConfig) -> str:
     """Return what the runs of one table have in common."""
-    memory = f"{config.memory_per_class} per class" if config.memory is None else f"{config.memory}"
+    memory = memory_words(config.model_dump()).removesuffix(" in total")
     return f"{config.dataset}, {config.stream.kind}, {config.scenario} scenario, memory {memory}"
 
 

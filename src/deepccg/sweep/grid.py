@@ -26,6 +26,7 @@ _AXES = {
     "presets": "preset",
     "memory": "memory",
     "memory_per_class": "memory_per_class",
+    "memory_bytes": "memory_bytes",
     "methods": "method.name",
 }
 _AXIS_OF = {field: axis for axis, field in _AXES.items()}
@@ -47,6 +48,7 @@ class Grid(Config):
     presets: tuple[str, ...] = Field((), description="default, paper, as-printed, or files")
     memory: tuple[int, ...] = Field((), description="stored examples in total")
     memory_per_class: tuple[int, ...] = Field((), description="the same, per class")
+    memory_bytes: tuple[int, ...] = Field((), description="the same, as bytes")
     seeds: tuple[int, ...] = Field((0,), description="numbers, or a text such as 0-4")
     fields: dict[str, Any] = Field({}, description="further axes: any field and its values")
     settings: dict[str, Any] = Field({}, description="fields with one value in all runs")
@@ -60,7 +62,8 @@ class Grid(Config):
         """Accept a single value for a list of one, and a text for a list of seeds."""
         if info.field_name == "seeds" and isinstance(value, str):
             return parse_seeds(value, "seeds")
-        single = int if info.field_name in ("memory", "memory_per_class", "seeds") else str
+        numbers = ("memory", "memory_per_class", "memory_bytes", "seeds")
+        single = int if info.field_name in numbers else str
         return (value,) if isinstance(value, single) else value
 
     @field_validator("fields", "settings")

@@ -37,7 +37,7 @@ class Auditor:
         self._stream = data.stream
         self._offline = config.stream.joint is not None
         self._passes = config.stream.epochs if self._offline else 1
-        self._budget = config.budget(len(self._stream.classes))
+        self._budget = config.budget(len(self._stream.classes), data.shape)
         self._reads = np.zeros(self._stream.source_size, dtype=np.int64)
         self._counter = PassCounter()
         self._found = Findings(passes=self._counter.counts)

@@ -1,0 +1,361 @@
+r"""Class-conditional Gaussians with one shared covariance, in closed form, on fixed features.
+
+The model: z | y ~ N(mu_y, Sigma), a flat prior on every mean (the paper's a -> infinity) and
+Sigma ~ inverse-Wishart(Psi_0, nu_0) with Psi_0 = nu tau I and nu_0 = nu + D + 1, so that the prior
+mean of Sigma is tau I and nu says how many examples it is worth. Given N examples of C classes with
+means m_c, counts n_c and scatter S = sum (z - m_y)(z - m_y)^T, M = N - C degrees of freedom:
+
+- Sigma has the posterior inverse-Wishart(Psi_0 + S, nu_0 + M) and the mean (Psi_0 + S) / (nu + M);
+- mu_c given Sigma has the posterior N(m_c, Sigma / n_c);
+- the predictive of a class is a Student t with nu + M + 2 degrees of freedom around m_c.
+
+Counts, means and S are all that the data enter by. They add, so the order of a stream does not
+matter, statistics of two streams can be merged, and examples can be taken out again.
+"""
+
+import copy
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from deepccg.gaussian.packed import PackedSymmetric
+
+# Ridges are powers of this: between two of them the inverse follows the scatter by low rank.
+RIDGE_STEP = 2.0**0.25
+
+
+class ClassStatistics:
+    """Counts, means and the scatter within classes of everything added so far.
+
+    Updates are centred (Chan, Golub & LeVeque, 1979): no large numbers cancel, and single precision
+    stores what double precision would, to rounding.
+
+    Args:
+        dim: D.
+        dtype: Precision of means and scatter.
+        device: Where they are.
+        matrix: Whether the scatter is kept as a matrix, or its trace alone.
+    """
+
+    def __init__(
+        self, dim: int, dtype: torch.dtype, device: torch.device, *, matrix: bool = True
+    ) -> None:
+        self.dim = dim
+        self.count = torch.zeros(0, dtype=torch.float64, device=device)  # [C]
+        self.mean = torch.zeros(0, dim, dtype=dtype, device=device)  # [C, D]
+        self.trace = torch.zeros((), dtype=torch.float64, device=device)  # of the scatter
+        self.matrix = matrix
+        self.scatter: PackedSymmetric | None = None  # [D, D], once something was added
+
+    def grow(self, classes: int) -> None:
+        """Have room for ``classes`` classes; new ones are empty."""
+        if (missing := classes - len(self.count)) > 0:
+            self.count = torch.cat([self.count, self.count.new_zeros(missing)])
+            self.mean = torch.cat([self.mean, self.mean.new_zeros(missing, self.dim)])
+
+    def add(self, z: Tensor, y: Tensor, weight: float = 1.0) -> Tensor:
+        """Add examples ``z [B, D]`` of classes ``y [B]``, each ``weight`` times.
+
+        Returns:
+            Rows ``u [R, D]``, in double precision, by which the scatter has grown: u^T u.
+        """
+        classes, count, mean, within = _by_class(z, y, weight)
+        rows = torch.cat([within, self._include(classes, count, mean)])
+        self._add_rows(rows, 1.0)
+        return rows
+
+    def remove(self, z: Tensor, y: Tensor, weight: float = 1.0) -> Tensor:
+        """Take out examples that were added; returns rows by which the scatter has shrunk."""
+        classes, count, mean, within = _by_class(z, y, weight)
+        rows = torch.cat([within, self._exclude(classes, count, mean)])
+        self._add_rows(rows, -1.0)
+        return rows
+
+    def merge(self, other: "ClassStatistics", columns: Tensor) -> None:
+        """Add all that ``other`` has seen; its class c is class ``columns[c]`` here."""
+        seen = other.count > 0
+        means = other.mean[seen].double()
+        self._add_rows(self._include(columns[seen], other.count[seen], means), 1.0)
+        self.trace += other.trace
+        if other.scatter is not None:
+            self._kept_scatter().values.add_(other.scatter.values)
+
+    @property
+    def scatter_bytes(self) -> int:
+        """Bytes of the matrix."""
+        return 0 if self.scatter is None else self.scatter.values.nbytes
+
+    def scale(self, factor: float) -> None:
+        """Count everything so far ``factor`` times."""
+        self.count *= factor
+        self.trace *= factor
+        if self.scatter is not None:
+            self.scatter.values *= factor
+
+    def _include(self, classes: Tensor, count: Tensor, mean: Tensor) -> Tensor:
+        """Move the means of ``classes [K]`` by those of further examples, ``mean [K, D]``.
+
+        Returns:
+            Rows ``[K, D]`` of the scatter between both: n n' / (n + n') (m' - m)(m' - m)^T.
+        """
+        before, own = self.count[classes], self.mean[classes].double()
+        share = count / (before + count)
+        offset = mean - own
+        self.count[classes] = before + count
+        self.mean[classes] = (own + share[:, None] * offset).to(self.mean.dtype)
+        return (before * share).sqrt()[:, None] * offset
+
+    def _exclude(self, classes: Tensor, count: Tensor, mean: Tensor) -> Tensor:
+        """``_include`` undone. A class of which nothing is left has the mean 0."""
+        before, own = self.count[classes], self.mean[classes].double()
+        left = before - count
+        some = left > 0
+        ratio = torch.where(some, count / torch.where(some, left, 1.0), 0.0)
+        offset = mean - own  # left / before of the distance between both means
+        moved = (own - ratio[:, None] * offset).masked_fill(~some[:, None], 0.0)
+        self.count[classes] = left.clamp(min=0)
+        self.mean[classes] = moved.to(self.mean.dtype)
+        return (before * ratio).sqrt()[:, None] * offset
+
+    def _add_rows(self, rows: Tensor, sign: float) -> None:
+        self.trace += sign * rows.square().sum()
+        if self.matrix:
+            self._kept_scatter().add_gram(rows.to(self.mean.dtype), sign)
+
+    def _kept_scatter(self) -> PackedSymmetric:
+        if self.scatter is None:
+            self.scatter = PackedSymmetric.zeros(self.dim, self.mean.dtype, self.mean.device)
+        return self.scatter
+
+
+def _by_class(z: Tensor, y: Tensor, weight: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """A batch's classes ``[K]``, counts ``[K]``, means ``[K, D]`` and deviations ``[B, D]``."""
+    z = z.double()
+    classes, own = torch.unique(y, return_inverse=True)
+    number = torch.bincount(own, minlength=len(classes)).double()
+    mean = z.new_zeros(len(classes), z.shape[1]).index_add_(0, own, z) / number[:, None]
+    return classes, number * weight, mean, (z - mean[own]) * math.sqrt(weight)
+
+
+class Shrunk(NamedTuple):
+    """The prior as one number s: Sigma's posterior mean is (1 - s) S / M + s tau I.
+
+    tau = tr S / (D M) is the mean variance within classes, and so nu = M s / (1 - s).
+
+    Args:
+        ridge: nu tau, to be added to the scatter's diagonal.
+        strength: nu.
+        freedom: M.
+    """
+
+    ridge: float
+    strength: float
+    freedom: float
+
+
+def shrunk(statistics: ClassStatistics, share: float, unit: float = 1.0) -> Shrunk:
+    """The prior that shrinks the covariance by ``share``.
+
+    The ridge is rounded to a power of ``RIDGE_STEP``, so that s is met to 9 % of it. Where nothing
+    is known of the spread, because no class has two different examples, the covariance is I. With
+    s = 1 it is tau I: the scatter is left out, and the ridge is all there is.
+
+    Args:
+        statistics: What was seen.
+        share: s, 0 < s <= 1.
+        unit: What one example counts in ``statistics``.
+    """
+    freedom = degrees_of_freedom(statistics, unit)
+    ratio = share / (1 - share) if share < 1 else 1.0
+    ridge = ratio * float(statistics.trace) / statistics.dim
+    if not ridge > 0:
+        return Shrunk(ridge=1.0, strength=1 / unit, freedom=0.0)
+    steps = round(math.log(ridge) / math.log(RIDGE_STEP))
+    return Shrunk(RIDGE_STEP**steps, ratio * freedom if share < 1 else 0.0, freedom)
+
+
+def degrees_of_freedom(statistics: ClassStatistics, unit: float = 1.0) -> float:
+    """M: examples seen beyond the first of each class, at least 1."""
+    return max(float((statistics.count / unit - 1).clamp(min=0).sum()), 1.0)
+
+
+def log_marginal_likelihood(
+    eigenvalues: Tensor, count: Tensor, strength: float, variance: float
+) -> float:
+    """Log density of all examples but the first of each class, given those, in closed form.
+
+    It is the sum of the one-step Student t log predictives, in any order.
+
+    Args:
+        eigenvalues: Of the scatter S, ``[D]``.
+        count: Examples of each class, ``[C]``.
+        strength: nu.
+        variance: tau.
+    """
+    dim = len(eigenvalues)
+    count = count[count > 0]
+    freedom = float(count.sum()) - len(count)  # M
+    prior = strength + dim + 1  # nu_0
+    half = torch.tensor([(prior + freedom) / 2, prior / 2], dtype=torch.float64)
+    gamma = torch.special.multigammaln(half, dim)
+    ridge = strength * variance
+    return (
+        float(gamma[0] - gamma[1])
+        - freedom * dim / 2 * math.log(math.pi)
+        - dim / 2 * float(count.log().sum())
+        + prior * dim / 2 * math.log(ridge)
+        - (prior + freedom) / 2 * float((eigenvalues.clamp(min=0) + ridge).log().sum())
+    )
+
+
+def likeliest_shrinkage(statistics: ClassStatistics) -> float:
+    """The share s of ``shrunk`` with the highest marginal likelihood; one eigendecomposition."""
+    freedom = degrees_of_freedom(statistics)
+    variance = float(statistics.trace) / statistics.dim / freedom
+    if statistics.scatter is None or not variance > 0:
+        return 0.5
+    eigenvalues = torch.linalg.eigvalsh(statistics.scatter.dense(torch.float64))
+    shares: list[float] = torch.sigmoid(torch.linspace(-9, 4, 53, dtype=torch.float64)).tolist()
+    return max(
+        shares,
+        key=lambda s: log_marginal_likelihood(
+            eigenvalues, statistics.count, freedom * s / (1 - s), variance
+        ),
+    )
+
+
+class ClassScores:
+    """What the statistics say of an example's class: scores ``[B, D] -> [B, C]``.
+
+    Args:
+        statistics: What was seen.
+        share: By how much the covariance is shrunk.
+        unit: What one example counts in ``statistics``.
+        inverse: Whether to keep the inverse matrix, which ``student_t`` and ``follow`` need.
+    """
+
+    MOST_UPDATES = 1000  # by low rank; then rounding errors are cleared by a fresh solve
+
+    def __init__(
+        self, statistics: ClassStatistics, share: float, unit: float = 1.0, *, inverse: bool = False
+    ) -> None:
+        self.share, self.updates = share, 0
+        self.inverse: Tensor | None = None  # (S + ridge I)^-1, [D, D]
+        self._describe(statistics, shrunk(statistics, share, unit), unit)
+        self.centre = statistics.mean[statistics.count > 0].double().mean(dim=0)
+        mean = self._centred_means(statistics)
+        if statistics.scatter is None:
+            self.log_det = statistics.dim * math.log(self.prior.ridge)
+            self.weight = mean / self.prior.ridge
+        else:
+            matrix = statistics.scatter.dense(torch.float64)
+            matrix.diagonal().add_(self.prior.ridge)
+            factor = _cholesky(matrix, self.prior.ridge)
+            self.log_det = 2 * float(factor.diagonal().log().sum())
+            if inverse:
+                self.inverse = torch.cholesky_inverse(factor)
+            self.weight = torch.cholesky_solve(mean.T, factor).T.contiguous()  # [C, D]
+        self.square = (mean * self.weight).sum(dim=1)  # [C]
+
+    def follow(
+        self, statistics: ClassStatistics, rows: Tensor, classes: Tensor, unit: float = 1.0
+    ) -> bool:
+        """Follow statistics to which examples of ``classes [K]`` were added, in O(R D^2).
+
+        Args:
+            statistics: As they are now.
+            rows: What ``ClassStatistics.add`` returned, ``[R, D]``.
+            classes: Those whose means moved.
+            unit: What one example counts in ``statistics`` now.
+
+        Returns:
+            Whether that was possible. If not, nothing has changed and a new object is needed: the
+            ridge is another, there are too many rows, or rounding errors are due to be cleared.
+        """
+        prior = shrunk(statistics, self.share, unit)
+        few = len(rows) <= statistics.dim // 4 and self.updates < self.MOST_UPDATES
+        if self.inverse is None or prior.ridge != self.prior.ridge or not few:
+            return False
+        # Woodbury: (A + U^T U)^-1 = P - P U^T (I + U P U^T)^-1 U P, with P = A^-1.
+        projected = rows @ self.inverse  # [R, D]
+        middle = projected @ rows.T
+        middle.diagonal().add_(1.0)
+        factor = torch.linalg.cholesky(middle)
+        correction = torch.cholesky_solve(projected, factor)
+        self.inverse.addmm_(projected.T, correction, alpha=-1.0)
+        self.log_det += 2 * float(factor.diagonal().log().sum())
+        mean = self._centred_means(statistics)
+        known = len(self.weight)
+        weight = mean.new_empty(mean.shape)
+        weight[:known] = self.weight - (mean[:known] @ correction.T) @ projected
+        weight[classes] = mean[classes] @ self.inverse
+        self.weight, self.square = weight, (mean * weight).sum(dim=1)
+        self._describe(statistics, prior, unit)
+        self.updates += 1
+        return True
+
+    def log_joint(self, z: Tensor, *, student_t: bool = False, observed: bool = False) -> Tensor:
+        """Log p(c) p(z | c) up to a term that all classes share, ``[B, C]``.
+
+        Args:
+            z: Features ``[B, D]``.
+            student_t: Whether a class's density is its posterior predictive, or a Gaussian.
+            observed: Whether classes are as probable as they were frequent, or all alike.
+        """
+        density = self.student_t(z) if student_t else self.plug_in(z)
+        return density + self.count.log() if observed else density
+
+    def snapshot(self) -> "ClassScores":
+        """A copy that no later ``follow`` changes."""
+        copied = copy.copy(self)
+        copied.inverse = None if self.inverse is None else self.inverse.clone()
+        return copied
+
+    def plug_in(self, z: Tensor) -> Tensor:
+        """Log N(z; m_c, Sigma) with Sigma's posterior mean, without the terms all classes share."""
+        return self.precision * ((z.double() - self.centre) @ self.weight.T - self.square / 2)
+
+    def student_t(self, z: Tensor) -> Tensor:
+        """Log density of the posterior predictive of each class, a multivariate Student t.
+
+        With Psi = Psi_0 + S its scale matrix is (1 + 1/n_c) Psi / (nu + M + 2).
+        """
+        if self.inverse is None:
+            raise ValueError("the inverse was not kept")
+        dim, freedom = z.shape[1], self.prior.strength + self.prior.freedom + 2
+        offset = z.double() - self.centre
+        own = ((offset @ self.inverse) * offset).sum(dim=1, keepdim=True)
+        distance = (own - 2 * offset @ self.weight.T + self.square).clamp(min=0) * self.unit
+        spread = 1 + 1 / self.count  # infinite for a class without examples
+        log_det = self.log_det - dim * math.log(self.unit)
+        half = torch.tensor([(freedom + dim) / 2, freedom / 2], dtype=torch.float64)
+        gamma = torch.special.gammaln(half)
+        constant = float(gamma[0] - gamma[1]) - dim / 2 * math.log(math.pi) - log_det / 2
+        return (
+            constant - dim / 2 * spread.log() - (freedom + dim) / 2 * torch.log1p(distance / spread)
+        )
+
+    def _describe(self, statistics: ClassStatistics, prior: Shrunk, unit: float) -> None:
+        self.prior, self.unit = prior, unit
+        self.count = statistics.count / unit
+        self.precision = unit * (prior.strength + prior.freedom)  # Sigma^-1 in units of the inverse
+
+    def _centred_means(self, statistics: ClassStatistics) -> Tensor:
+        """Class means seen from ``centre``, ``[C, D]``; 0 for classes without examples."""
+        mean = statistics.mean.double() - self.centre
+        return mean.masked_fill((statistics.count <= 0)[:, None], 0.0)
+
+
+def _cholesky(matrix: Tensor, ridge: float) -> Tensor:
+    """Cholesky factor of a scatter with its ridge.
+
+    Taking examples out may leave eigenvalues that are negative by rounding: they count as 0.
+    """
+    factor: Tensor
+    factor, failed = torch.linalg.cholesky_ex(matrix)
+    if bool(failed):
+        values, vectors = torch.linalg.eigh(matrix)
+        factor = torch.linalg.cholesky((vectors * values.clamp(min=ridge)) @ vectors.T)
+    return factor
