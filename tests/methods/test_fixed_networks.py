@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from deepccg.core import Batch, Learner
-from deepccg.methods import METHODS
+from deepccg.methods import ER, METHODS
 from deepccg.networks import NetworkConfig, build_network, unfitted_features
 from deepccg.testing.toy import (
     FEATURES,
@@ -30,16 +30,12 @@ def as_images(x: torch.Tensor) -> torch.Tensor:
 
 
 def fixed(kind: str) -> nn.Module:
-    """A network that is ready to embed, with nothing to train."""
+    """A network with nothing to train."""
     if kind == "frozen":
         return toy_network().requires_grad_(False)
     shape = (1, SIDE, SIDE) if kind == "patches" else (FEATURES,)
     config = NetworkConfig(kind=kind, filters=10, patch_side=4, features=30)
-    network = build_network(config, shape, seed=0)
-    first = torch.cat([batch.x for batch in stream(kind)])
-    for features in unfitted_features(network):
-        features.fit(first, torch.Generator().manual_seed(0))
-    return network
+    return build_network(config, shape, seed=0)
 
 
 def stream(kind: str, steps: int = 24) -> list[Batch]:
@@ -50,17 +46,22 @@ def stream(kind: str, steps: int = 24) -> list[Batch]:
 
 
 def built(method: str, kind: str) -> Learner:
-    return METHODS[method](fixed(kind), memory=MEMORY, classes=LABELS, seed=0)
+    learner = METHODS[method]
+    # The first batch, a few examples of two classes, says little of how long embeddings will be.
+    steps = {"lr": 0.02} if "lr" in learner.Config.model_fields else {}
+    return learner(fixed(kind), learner.Config(**steps), memory=MEMORY, classes=LABELS, seed=0)
 
 
 @pytest.mark.parametrize("kind", ["patches", "fourier", "frozen"])
 @pytest.mark.parametrize("method", METHODS)
 def test_it_learns_and_resumes_and_the_embedding_stays(method: str, kind: str) -> None:
     learner = built(method, kind)
-    embedding = copy.deepcopy(fixed(kind).state_dict())
+    network = learner.network  # type: ignore[attr-defined]  # of every method here
     batches = stream(kind)
     for batch in batches[:15]:
         learner.learn(batch)
+    assert not list(unfitted_features(network))
+    embedding = copy.deepcopy(network.state_dict())
     twin = built(method, kind)
     twin.load_state_dict(saved_state(learner))
     for batch in batches[15:]:
@@ -69,8 +70,26 @@ def test_it_learns_and_resumes_and_the_embedding_stays(method: str, kind: str) -
     x = as_images(probe.x) if kind == "patches" else probe.x
     logits = learner.predict_logits(x, TASKS[1])
     assert torch.equal(logits, twin.predict_logits(x, TASKS[1]))
-    network = learner.network  # type: ignore[attr-defined]  # of every method here
     assert all(torch.equal(v, embedding[k]) for k, v in network.state_dict().items())
     if method != "esmer":  # whose slow copy lags behind so short a stream
         found = torch.tensor(learner.columns(TASKS[1]))[logits.argmax(dim=1)]
-        assert (found == probe.y).double().mean() > 0.9
+        assert (found == probe.y).double().mean() > 0.7
+
+
+@pytest.mark.parametrize("kind", ["patches", "fourier"])
+def test_a_transaction_that_fails_fits_nothing(kind: str) -> None:
+    learner = ER(fixed(kind), memory=MEMORY)
+    before = saved_state(learner).tensors
+
+    def learn_and_stop() -> None:
+        with learner.transaction():
+            learner.learn(stream(kind)[0])
+            assert not list(unfitted_features(learner.network))
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        learn_and_stop()
+    assert list(unfitted_features(learner.network))
+    after = saved_state(learner).tensors
+    assert before.keys() == after.keys()
+    assert all(torch.equal(after[name], value) for name, value in before.items())
