@@ -53,7 +53,7 @@ class CCGConfig(MethodConfig):
 
     first_fields = ("shrinkage", "half_lives")
 
-    shrinkage: Shrinkage = 0.05
+    shrinkage: Shrinkage = 0.02
     predictive: Literal["plug-in", "student-t"] = Field(
         "plug-in",
         description="density of a class: Gaussian with the covariance's posterior mean, or the "

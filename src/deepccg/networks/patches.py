@@ -63,8 +63,8 @@ class Patches(FixedFeatures):
         filters: int = 100,
         side: int = 6,
         grid: int = 2,
-        threshold: float = 0.25,
-        mirror: bool = False,
+        threshold: float = 0.5,
+        mirror: bool = True,
     ) -> None:
         _check_shape(shape, side, grid)
         super().__init__(2 * filters * grid**2)
