@@ -66,7 +66,7 @@ def test_two_memories_are_an_error() -> None:
     ],
 )
 def test_the_budget_is_in_total(settings: dict[str, Any], n_classes: int, budget: int) -> None:
-    assert resolve(settings).budget(n_classes) == budget
+    assert resolve(settings).budget(n_classes, (3, 32, 32)) == budget
 
 
 def test_dotted_keys_become_tables() -> None:

@@ -32,7 +32,9 @@ def generator(seed: int = 0) -> torch.Generator:
 
 
 def fitted(x: torch.Tensor, *, seed: int = 0, **fields: Any) -> Patches:
-    network = Patches(x.shape[1:], **{"filters": 7, "side": 4, **fields})
+    network = Patches(
+        x.shape[1:], **{"filters": 7, "side": 4, "threshold": 0.25, "mirror": False, **fields}
+    )
     network.fit(x, generator(seed))
     return network
 
@@ -119,7 +121,7 @@ def test_it_is_the_direct_formula(channels, height, width, side, grid, as_bytes,
     assert found.dtype == torch.float32
     # A root magnifies what rounding leaves of a mean near 0.
     np.testing.assert_allclose(found.square(), expected**2, atol=2e-5)
-    exact = Patches(x.shape[1:], 5, side, grid).double()
+    exact = Patches(x.shape[1:], 5, side, grid, 0.25, mirror=False).double()
     exact.fit(x, generator(seed))
     np.testing.assert_allclose(exact.features(x).square(), expected**2, atol=1e-12)
 
@@ -153,7 +155,7 @@ def test_an_image_and_its_mirror_image_have_the_same_features(channels, height, 
 def test_mirrored_features_are_the_mean_of_both_images_features(grid):
     x = images(9)
     mirrored = fitted(x, mirror=True, grid=grid)
-    plain = Patches(SHAPE, 7, 4, grid)
+    plain = Patches(SHAPE, 7, 4, grid, 0.25, mirror=False)
     plain.load_state_dict(mirrored.state_dict())
     both = (plain.features(x).square() + plain.features(x.flip(3)).square()) / 2
     torch.testing.assert_close(mirrored.features(x).square(), both, atol=1e-6, rtol=1e-5)
@@ -250,7 +252,7 @@ def test_only_the_first_images_are_looked_at():
 def test_copies_and_states_give_the_same_bits():
     x = images(12)
     network = fitted(x, mirror=True)
-    fresh = Patches(SHAPE, 7, 4, mirror=True)
+    fresh = Patches(SHAPE, 7, 4, threshold=0.25, mirror=True)
     kept = fresh.state_dict()
     state = copy.deepcopy(network.state_dict())
     assert {k: v.shape for k, v in kept.items()} == {k: v.shape for k, v in state.items()}
@@ -274,7 +276,7 @@ def test_double_precision_differs_in_rounding_only():
 
 
 def test_before_fitting_there_are_features_of_the_right_shape():
-    network = Patches(SHAPE, 7, 4)
+    network = Patches(SHAPE, 7, 4, threshold=0.25, mirror=False)
     z = network(images(3))
     assert z.shape == (3, network.dim)
     assert bool(z.isfinite().all())
@@ -300,7 +302,7 @@ def test_impossible_patches_are_refused(fields, shape, says):
 
 
 def test_wrong_inputs_are_refused_and_change_nothing():
-    network = Patches(SHAPE, 7, 4)
+    network = Patches(SHAPE, 7, 4, threshold=0.25, mirror=False)
     for wrong in (images(2, (1, 11, 12)), images(2, (3, 12, 11)), torch.zeros(2, 5)):
         for call in (network, lambda x: network.fit(x, generator())):
             with pytest.raises(InputError, match=r"of images \[3, 11, 12\], the inputs are"):
