@@ -34,7 +34,7 @@ def fixed(kind: str) -> nn.Module:
     if kind == "frozen":
         return toy_network().requires_grad_(False)
     shape = (1, SIDE, SIDE) if kind == "patches" else (FEATURES,)
-    config = NetworkConfig(kind=kind, filters=10, patch_side=4, features=30)
+    config = NetworkConfig(kind=kind, filters=10, patch_side=4, mirror=False, features=30)
     return build_network(config, shape, seed=0)
 
 
