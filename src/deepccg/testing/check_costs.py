@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from deepccg.core import Task
-from deepccg.experiment.audit.measure import reachable_tensors
+from deepccg.experiment.audit.reach import Reach
 from deepccg.testing.toy import (
     LABELS,
     TASKS,
@@ -74,7 +74,6 @@ def instances_share_nothing(subject: Subject) -> None:
         busy.learn(batch)
     require_same(before, idle.state_dict(), "after another learner learned")
     storages = [
-        {t.untyped_storage().data_ptr() for t in reachable_tensors(learner) if t.numel()}
-        for learner in (idle, busy)
+        {part.start for part in Reach(learner, code=False).parts} for learner in (idle, busy)
     ]
     require(not storages[0] & storages[1], "two learners hold the same tensor")
