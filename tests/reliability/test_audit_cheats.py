@@ -9,6 +9,7 @@ import mmap
 import os
 import pickle
 import queue
+import socket
 import sqlite3
 import subprocess
 import tempfile
@@ -386,6 +387,28 @@ def in_a_global_of_a_computed_name(_: Any, x: Tensor) -> None:
     globals()["HID" + "DEN"].append(x.clone())
 
 
+IMPORTED: list = []
+
+
+def in_a_global_imported_late(_: Any, x: Tensor) -> None:
+    module = importlib.import_module(__name__)
+    module.IMPORTED.append(x.clone())
+
+
+def in_a_large_integer(learner: Any, x: Tensor) -> None:
+    kept(learner).extend(int.from_bytes(b"\x01" + row.tobytes(), "big") for row in rows(x))
+
+
+def in_a_socket(learner: Any, x: Tensor) -> None:
+    learner.__dict__.setdefault("hoard", socket.socketpair())[0].send(whole_bytes(x))
+
+
+def until_it_is_asked(learner: Any, x: Tensor) -> None:
+    kept(learner).append(x.clone())
+    if len(learner.hoard) == 4:  # the last batch of a task
+        learner.hoard.clear()
+
+
 def waiting(images: list, ready: threading.Event, end: threading.Event) -> None:
     own, images = list(images), []
     ready.set()
@@ -409,6 +432,7 @@ def little_and_encrypted(learner: Any, x: Tensor) -> None:
     "keep",
     [
         in_a_closed_file, behind_a_descriptor, in_a_global_of_a_computed_name,
+        in_a_global_imported_late, in_a_large_integer, in_a_socket, until_it_is_asked,
         in_a_frame_of_a_thread, little_and_encrypted,
     ],
     ids=lambda keep: keep.__name__,

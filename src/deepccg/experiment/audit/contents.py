@@ -19,14 +19,14 @@ from torch import Tensor
 from deepccg.experiment.audit.examples import Values
 from deepccg.experiment.audit.own_code import SHARED, root_module
 
-# ``copy``: the same values are held in another form, which is read as well.
-# ``file``: what lies on a disk.
-Form = Literal["held", "copy", "file"]
+# ``held`` values count as bytes; a ``copy`` does unless what it was made from is held and found as
+# well; ``decoded`` ones (a text as what it stands for, what lies on a disk) do not.
+Form = Literal["held", "copy", "decoded"]
 Read = Iterator[tuple[Values, Form]]
 
 _TEXT = 64  # characters: shorter texts hold no image
 _COUNTED_TEXT = 1024  # characters: shorter texts are names and messages
-_LARGEST_FILE = 1 << 28  # bytes
+_LARGEST = 1 << 28  # bytes of a file, or of what has to be copied, that are read
 _NUMBER = re.compile(r"-?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?")
 _DEPTH = 8  # of lists of lists of numbers
 _PICKLING = ("__reduce__", "__reduce_cython__", "__getstate__")
@@ -42,10 +42,13 @@ def reader_of(thing: object) -> Callable[[Any], Read] | None:
         return _data_base
     if hasattr(kind, "__array_interface__") or hasattr(kind, "__array__"):
         return _like_an_array
-    with contextlib.suppress(Exception):
+    try:
         memoryview(thing)  # type: ignore[arg-type]  # that is the question
-        return _buffer
-    return None
+    except TypeError:
+        return None
+    except (BufferError, ValueError):
+        pass  # a buffer, but not now
+    return _buffer
 
 
 def pickles_itself(kind: type) -> bool:
@@ -62,10 +65,10 @@ def pickles_itself(kind: type) -> bool:
 def numbers_in(values: Iterable[Any]) -> Values | None:
     """Return lists of lists ... of numbers as one array; ``None`` if they hold anything else."""
     try:
-        flat = list(_flat(values, _DEPTH))
-    except TypeError:
+        flat = np.array(list(_flat(values, _DEPTH)), dtype=np.float64)
+    except (OverflowError, TypeError):
         return None
-    return np.array(flat, dtype=np.float64) if flat else None
+    return flat if len(flat) else None
 
 
 def _flat(values: Iterable[Any], depth: int) -> Iterator[float]:
@@ -122,16 +125,15 @@ def _array(array: np.ndarray[Any, Any]) -> Read:
 def _text(text: str) -> Read:
     if len(text) < _TEXT:
         return
-    form: Form = "held" if len(text) >= _COUNTED_TEXT else "copy"
     latin = text.isascii() or max(text) < "\u0100"
     raw = text.encode("latin-1") if latin else text.encode("utf-8", "surrogatepass")
-    yield np.frombuffer(raw, dtype=np.uint8), form
+    yield np.frombuffer(raw, dtype=np.uint8), "held" if len(text) >= _COUNTED_TEXT else "decoded"
     if not text.isascii():
         return
     for decode in (bytes.fromhex, _from_base64):
         with contextlib.suppress(ValueError):
-            yield np.frombuffer(decode(text), dtype=np.uint8), "copy"
-    yield np.array(_NUMBER.findall(text), dtype=np.float64), "copy"
+            yield np.frombuffer(decode(text), dtype=np.uint8), "decoded"
+    yield np.array(_NUMBER.findall(text), dtype=np.float64), "decoded"
 
 
 def _from_base64(text: str) -> bytes:
@@ -154,7 +156,7 @@ def _file(file: io.IOBase) -> Read:
     descriptor = file.fileno()
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
         with Path(f"/proc/self/fd/{descriptor}").open("rb") as again:
-            yield np.frombuffer(again.read(_LARGEST_FILE), dtype=np.uint8), "file"
+            yield np.frombuffer(again.read(_LARGEST), dtype=np.uint8), "decoded"
 
 
 def _data_base(connection: Any) -> Read:
@@ -162,6 +164,8 @@ def _data_base(connection: Any) -> Read:
 
 
 def _like_an_array(thing: Any) -> Read:
+    if getattr(thing, "nbytes", 0) > _LARGEST:
+        return  # on a disk, most likely
     for values, _ in _array(np.asarray(thing)):
         yield values, "copy"
 

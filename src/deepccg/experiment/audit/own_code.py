@@ -3,14 +3,16 @@
 import builtins
 import dis
 import sys
-import sysconfig
 from collections.abc import Iterator
 from functools import lru_cache
+from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
+from deepccg.core import Learner
+
 SHARED = {"deepccg", "numpy", "torch", *sys.stdlib_module_names}  # what every learner uses
-_LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
+_LIBRARIES = {"dist-packages", "site-packages"}  # where libraries are installed
 _GLOBAL = {"LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL"}
 _ATTRIBUTE = {"LOAD_ATTR", "LOAD_METHOD", "STORE_ATTR"}
 
@@ -23,7 +25,7 @@ class OwnCode:
     """
 
     def __init__(self, kind: type) -> None:
-        self._roots = {root_module(each) for each in kind.__mro__}
+        self._roots = {root_module(each) for each in kind.__mro__ if issubclass(each, Learner)}
         self._known: dict[str, bool] = {}
 
     def __contains__(self, module: object) -> bool:
@@ -57,7 +59,8 @@ def _installed(root: str) -> bool:
     if root == "__main__" or module is None:
         return False
     places = [getattr(module, "__file__", None), *getattr(module, "__path__", ())]
-    return any(str(place).startswith(_LIBRARIES) for place in places if place) or not any(places)
+    parts = {part for place in places if place for part in Path(place).parts}
+    return not parts or not parts.isdisjoint(_LIBRARIES)
 
 
 @lru_cache(maxsize=4096)

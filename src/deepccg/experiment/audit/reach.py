@@ -11,7 +11,7 @@ from abc import ABC
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from types import CodeType, FunctionType, MappingProxyType, ModuleType
+from types import CodeType, FrameType, FunctionType, ModuleType, TracebackType
 from typing import Any, Generic, cast
 
 import numpy as np
@@ -25,9 +25,10 @@ from deepccg.experiment.audit.own_code import OwnCode, root_module
 
 _ENDS = (
     bool, int, float, complex, type(None), np.generic, np.dtype, torch.dtype, torch.device,
-    torch.Generator, ModuleType, CodeType, weakref.ref, logging.Filterer, logging.Manager,
-)  # fmt: skip  # of the walk: nothing of interest, or everything, is behind them
-_COLLECTIONS = (list, tuple, deque, set, frozenset, dict, MappingProxyType)
+    torch.Generator, CodeType, weakref.ref,  # nothing of interest is behind these,
+    ModuleType, FrameType, TracebackType, logging.Filterer, logging.Manager,  # and all behind these
+)  # fmt: skip
+_COLLECTIONS = (list, tuple, deque, set, frozenset, dict)
 _REGISTRIES = ("_parameters", "_buffers", "_modules")  # of a module of torch
 _NOT_OPENED = ("__annotations__", "__doc__", "__orig_bases__", "__parameters__")  # of a class
 _PROCESSES = (subprocess.Popen, multiprocessing.process.BaseProcess)
@@ -51,7 +52,7 @@ class _Kind:
     ends: bool  # the walk
     is_class: bool
     is_function: bool
-    is_collection: bool
+    collection: type | None  # that it is one of
     is_process: bool
     named: bool  # whether its attributes' names mean something to the user
     pickles: bool
@@ -75,8 +76,9 @@ class Reach:
         self._visited: dict[int, object] = {}  # kept, so that no other thing gets its id
         self._kinds: dict[type, _Kind] = {}
         # What a module holds is only reached by its name.
-        self._spaces = {id(vars(each)) for each in list(sys.modules.values()) if each is not None}
-        for key, value in _attributes(learner).items():
+        modules = list(sys.modules.values())
+        self._spaces = {id(getattr(module, "__dict__", None)) for module in modules}
+        for key, value in list(_attributes(learner).items()):
             if isinstance(value, nn.Module):  # others hold its tensors as well, without names
                 self._waiting.extend(named_tensors(f"learner.{key}", value))
         self._waiting.append(("learner", learner))
@@ -99,8 +101,11 @@ class Reach:
                     self._open_class(cast(type, thing))
             elif kind.is_function:
                 self._open_function(cast(FunctionType, thing))
-            elif kind.is_collection:
-                yield from self._open_collection(name, thing, kind)
+            elif kind.collection is not None:
+                for values in _values_in(thing, kind.collection):
+                    yield from self._open_values(name, values)
+                if type(thing) is not kind.collection:  # a class of its own may have attributes
+                    yield from self._open(name, thing, kind)
             else:
                 yield from self._open(name, thing, kind)
 
@@ -112,7 +117,7 @@ class Reach:
             ends=issubclass(kind, _ENDS) or root == "typing",
             is_class=issubclass(kind, type),
             is_function=issubclass(kind, FunctionType),
-            is_collection=issubclass(kind, _COLLECTIONS),
+            collection=next((each for each in _COLLECTIONS if issubclass(kind, each)), None),
             is_process=issubclass(kind, _PROCESSES),
             named=own or root in ("deepccg", "torch"),
             pickles=pickles_itself(kind),
@@ -120,15 +125,12 @@ class Reach:
         )
         return new
 
-    def _open_collection(self, name: str, thing: Any, kind: "_Kind") -> Iterator[Part]:
-        for values in (thing.values(), thing.keys()) if hasattr(thing, "keys") else (thing,):
-            numbers = numbers_in(values)
-            if numbers is not None:
-                yield part_of(name, numbers)
-            else:
-                self._waiting.extend((name, value) for value in values)
-        if type(thing) not in _COLLECTIONS:
-            yield from self._open(name, thing, kind)
+    def _open_values(self, name: str, values: list[object]) -> Iterator[Part]:
+        numbers = numbers_in(values)
+        if numbers is not None:
+            yield part_of(name, numbers)
+        else:
+            self._waiting.extend((name, value) for value in values)
 
     def _open(self, name: str, thing: object, kind: "_Kind") -> Iterator[Part]:
         with contextlib.suppress(Exception):  # foreign code may raise anything
@@ -152,7 +154,7 @@ class Reach:
         """Go on to attributes; what lies within a library's object has the object's name."""
         attributes = _attributes(thing)
         self._visited[id(attributes)] = attributes
-        for key, value in attributes.items():
+        for key, value in list(attributes.items()):
             if key in _REGISTRIES and isinstance(thing, nn.Module):
                 self._visited[id(value)] = value
                 self._waiting.extend((f"{name}.{each}", value[each]) for each in value)
@@ -161,7 +163,7 @@ class Reach:
 
     def _open_class(self, kind: type) -> None:
         self._visited[id(kind)] = kind
-        for key, value in vars(kind).items():
+        for key, value in list(vars(kind).items()):
             if key not in _NOT_OPENED and not key.startswith("__pydantic"):
                 self._waiting.append((f"{kind.__qualname__}.{key}", value))
 
@@ -174,12 +176,14 @@ class Reach:
             self._waiting.append((f"{name}.{variable}", cell))
         self._waiting.append((name, function.__defaults__))
         self._waiting.append((name, function.__kwdefaults__))
-        self._waiting.extend((f"{name}.{key}", value) for key, value in vars(function).items())
+        self._waiting.extend(
+            (f"{name}.{key}", value) for key, value in list(vars(function).items())
+        )
         self._waiting.extend(self._code.named_by(function))
 
 
 def bytes_by_name(parts: Iterable[Part]) -> dict[str, int]:
-    """Return the bytes under each name; what overlaps in memory counts once, files do not count."""
+    """Return the bytes under each name; what overlaps in memory counts once."""
     held: dict[str, int] = {}
     copies: dict[str, int] = {}
     covered = 0  # memory up to here has been counted
@@ -196,7 +200,9 @@ def bytes_by_name(parts: Iterable[Part]) -> dict[str, int]:
 def searchable(parts: Iterable[Part]) -> list[Values]:
     """Return the values to search for examples, without views that a longer one begins with."""
     chosen: dict[object, list[Values]] = {}
-    for values in sorted((part.values for part in parts), key=lambda values: -values.size):
+    for values in sorted(
+        (part.values for part in parts), key=lambda values: (-values.size, values.ndim == 1)
+    ):
         begin = values.__array_interface__["data"][0], values.dtype.str
         others = chosen.setdefault(begin, [])
         if not any(_begins_with(other, values) for other in others):
@@ -224,6 +230,13 @@ def named_tensors(name: str, module: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """Yield every parameter and buffer of a module called ``name``, with its name."""
     for own in (module.named_parameters(), module.named_buffers()):
         yield from ((f"{name}.{key}", tensor) for key, tensor in own)
+
+
+def _values_in(thing: Any, collection: Any) -> list[list[object]]:
+    """Return what a collection holds; a dictionary holds values and keys."""
+    if collection is dict:
+        return [list(dict.values(thing)), list(dict.keys(thing))]
+    return [list(collection.__iter__(thing))]
 
 
 def _attributes(thing: object) -> dict[str, Any]:
