@@ -26,6 +26,7 @@ import pandas as pd
 import pytest
 import torch
 from PIL import Image
+from scipy.sparse import csr_array
 from scipy.spatial import KDTree
 from sklearn.neighbors import BallTree
 from torch import Tensor
@@ -187,6 +188,14 @@ def in_columns(learner: Any, x: Tensor) -> None:
     kept(learner).append(np.ascontiguousarray(rows(x).T))
 
 
+def in_a_sparse_tensor(learner: Any, x: Tensor) -> None:
+    kept(learner).append(x.flatten(1).to_sparse())
+
+
+def in_a_sparse_matrix(learner: Any, x: Tensor) -> None:
+    kept(learner).append(csr_array(rows(x)))
+
+
 def behind_a_view(learner: Any, x: Tensor) -> None:
     kept(learner).append(x.clone()[:0])
 
@@ -312,7 +321,8 @@ RECOGNISED = [
     in_a_buffer, in_a_saved_buffer, in_a_pickle, in_a_tree, in_another_tree, as_pictures,
     in_a_queue, in_a_simple_queue, in_a_generator, as_text, as_base64, as_hexadecimal, as_numbers,
     as_numbers_in_a_row, as_numbered_pixels, in_an_array_of_objects, in_an_array_of_records,
-    beside_their_labels, in_columns, behind_a_view, behind_a_view_of_an_array, in_a_storage,
+    beside_their_labels, in_columns, in_a_sparse_tensor, in_a_sparse_matrix, behind_a_view,
+    behind_a_view_of_an_array, in_a_storage,
     in_a_view_of_bytes, in_mapped_memory, on_the_network, on_a_parameter, in_the_thread,
     in_a_data_base, in_an_open_file, on_a_function, in_a_default, make_closure(), in_a_cache,
     in_a_global, in_a_global_of_a_helper, in_another_class, in_another_module, in_a_library,

@@ -1,6 +1,7 @@
 """The auditor's instruments: what is in reach, which examples are in it, what was passed."""
 
 import copy
+import io
 from collections import deque
 from functools import partial
 
@@ -35,6 +36,58 @@ def test_tensors_are_found_wherever_they_are() -> None:
     thing.append(thing)  # a circle
     found = sorted(float(part.values.flatten()[0]) for part in Reach(thing, code=False).parts)
     assert found == sorted([1.0, 2.0, 3.0, 4.0, 5.0, module.weight.item()])
+
+
+class Proxy:
+    """Answers no question about itself."""
+
+    @property
+    def __class__(self) -> type:
+        raise RuntimeError("ask somebody else")
+
+    def __getattr__(self, name: str) -> object:
+        raise RuntimeError(name)
+
+
+def deep(levels: int) -> list:
+    inner: list = []
+    for _ in range(levels):
+        inner = [inner]
+    return inner
+
+
+ODD = {
+    "without values": torch.empty(9, 9, device="meta"),
+    "without end": torch.zeros(1).expand(10**12),
+    "array without end": np.broadcast_to(np.zeros(1), (10**10,)),
+    "short": torch.zeros(3, dtype=torch.bfloat16),
+    "complex": torch.zeros(3, dtype=torch.complex64).conj(),
+    "lazy": nn.LazyLinear(2),
+    "dates": np.array(["2020-01-01"], dtype="M8[D]"),
+    "reversed": np.arange(5, dtype=">i4")[::-1],
+    "long": np.zeros(3, dtype=np.longdouble),
+    "records": np.zeros(3, dtype=[("label", "i4"), ("thing", "O")]),
+    "numbers": [10**400, 1],
+    "deep": deep(5_000),
+    "closed": io.BytesIO(),
+    "proxy": Proxy(),
+    "error": RuntimeError("of a step"),
+}
+ODD["closed"].close()
+
+
+@pytest.mark.parametrize("what", ODD)
+def test_nothing_odd_ends_the_walk(what: str) -> None:
+    reach = Reach([ODD[what], {"key": torch.full((1,), 7.0)}], code=False)
+    assert any(part.values.shape == (1,) and part.values[0] == 7 for part in reach.parts)
+    assert sum(bytes_by_name(reach.parts).values()) < 1_000
+
+
+def test_a_frame_is_not_in_reach_of_an_error() -> None:
+    hidden = torch.zeros(1)
+    with pytest.raises(RuntimeError) as raised:
+        raise RuntimeError(str(hidden))
+    assert Reach([raised.value], code=False).parts == []
 
 
 def test_views_of_one_storage_count_once() -> None:

@@ -3,6 +3,7 @@
 import base64
 import contextlib
 import io
+import math
 import os
 import re
 import stat
@@ -40,6 +41,8 @@ def reader_of(thing: object) -> Callable[[Any], Read] | None:
             return reader
     if "sqlite3.Connection" in (f"{each.__module__}.{each.__name__}" for each in kind.__mro__):
         return _data_base
+    if hasattr(kind, "toarray"):
+        return _sparse_matrix
     if hasattr(kind, "__array_interface__") or hasattr(kind, "__array__"):
         return _like_an_array
     try:
@@ -84,7 +87,10 @@ def _flat(values: Iterable[Any], depth: int) -> Iterator[float]:
 
 def read_tensor(tensor: Tensor) -> Read:
     """Yield a tensor's values and, if it is a view, those of its whole storage."""
-    if tensor.layout != torch.strided or tensor.device.type == "meta":
+    if tensor.layout != torch.strided:
+        yield from _sparse(tensor)
+        return
+    if tensor.device.type == "meta":
         return
     if 0 not in tensor.stride():  # else it repeats values, without end perhaps
         yield _plain(tensor.detach()), "held"
@@ -92,6 +98,15 @@ def read_tensor(tensor: Tensor) -> Read:
     if storage.nbytes() != tensor.nbytes:  # a view
         whole = storage.nbytes() // tensor.itemsize
         yield _plain(tensor.detach().new_empty(0).set_(storage, 0, (whole,), (1,))), "held"
+
+
+def _sparse(tensor: Tensor) -> Read:
+    coordinates = tensor.layout == torch.sparse_coo
+    own = (tensor._indices(), tensor._values()) if coordinates else (tensor.values(),)
+    for each in own:
+        yield _plain(each.detach()), "held"
+    if tensor.numel() < _LARGEST:
+        yield _plain(tensor.detach().to_dense()), "decoded"
 
 
 def _plain(tensor: Tensor) -> Values:
@@ -168,6 +183,12 @@ def _like_an_array(thing: Any) -> Read:
         return  # on a disk, most likely
     for values, _ in _array(np.asarray(thing)):
         yield values, "copy"
+
+
+def _sparse_matrix(matrix: Any) -> Read:
+    if math.prod(matrix.shape) < _LARGEST:
+        for values, _ in _array(matrix.toarray()):
+            yield values, "decoded"
 
 
 def _buffer(thing: Any) -> Read:

@@ -44,7 +44,7 @@ class OwnCode:
         for first, *rest in _chains(function.__code__):
             value, name = space.get(first, vars(builtins).get(first)), first
             for attribute in rest:
-                if isinstance(value, ModuleType):
+                if issubclass(type(value), ModuleType):
                     value, name = vars(value).get(attribute), f"{name}.{attribute}"
             yield f"{module}.{name}", value
 

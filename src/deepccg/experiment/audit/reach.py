@@ -79,7 +79,7 @@ class Reach:
         modules = list(sys.modules.values())
         self._spaces = {id(getattr(module, "__dict__", None)) for module in modules}
         for key, value in list(_attributes(learner).items()):
-            if isinstance(value, nn.Module):  # others hold its tensors as well, without names
+            if issubclass(type(value), nn.Module):  # others hold its tensors as well, without names
                 self._waiting.extend(named_tensors(f"learner.{key}", value))
         self._waiting.append(("learner", learner))
         for kind in type(learner).__mro__ if code else ():
@@ -140,8 +140,8 @@ class Reach:
                 self._waiting.append((name, thing.__reduce_ex__(4)))
         if kind.is_process:
             self.processes.append(f"{name} ({type(thing).__name__})")
-        if isinstance(thing, np.ndarray):
-            self._open_array(name, thing)
+        if issubclass(type(thing), np.ndarray):
+            self._open_array(name, cast("np.ndarray[Any, Any]", thing))
         self._open_attributes(name, thing, kind.named)
         self._waiting.extend((name, value) for value in gc.get_referents(thing))
 
@@ -155,9 +155,9 @@ class Reach:
         attributes = _attributes(thing)
         self._visited[id(attributes)] = attributes
         for key, value in list(attributes.items()):
-            if key in _REGISTRIES and isinstance(thing, nn.Module):
+            if key in _REGISTRIES and issubclass(type(value), dict):
                 self._visited[id(value)] = value
-                self._waiting.extend((f"{name}.{each}", value[each]) for each in value)
+                self._waiting.extend((f"{name}.{each}", value[each]) for each in list(value))
             else:
                 self._waiting.append((f"{name}.{key}" if named else name, value))
 
@@ -220,8 +220,8 @@ def _begins_with(longer: Values, values: Values) -> bool:
 
 def part_of(name: str, values: Values, form: Form = "held", thing: object = None) -> Part:
     """Return ``values`` as a part; all of a tensor's storage counts, however little it shows."""
-    if isinstance(thing, Tensor):
-        storage = thing.untyped_storage()
+    if issubclass(type(thing), Tensor) and cast(Tensor, thing).layout == torch.strided:
+        storage = cast(Tensor, thing).untyped_storage()
         return Part(name, values, form, storage.data_ptr(), storage.nbytes())
     return Part(name, values, form, values.__array_interface__["data"][0], values.nbytes)
 
