@@ -212,4 +212,4 @@ def test_a_violation_is_one_line_and_a_failure(
     out, err = capsys.readouterr()
     assert out == ""
     expected = "protocol violation (memory): 40 examples are held, 30 are allowed"
-    assert err == f"Error: {expected}\n"
+    assert err == f"Error: {expected} (40 in learner.kept)\n"
