@@ -1,6 +1,6 @@
 """The contract: batches, tasks, learners, and what they say when something is wrong."""
 
-from deepccg.core.compile import default_cache_dir
+from deepccg.core.cache_dir import default_cache_dir
 from deepccg.core.config import Config, validated
 from deepccg.core.errors import (
     CannotWrite,
