@@ -29,8 +29,8 @@ from deepccg.streams.stream import Array, IntArray
 _ARRAYS = ("x", "y", "rows")
 # What damaged JSON and damaged arrays make their readers raise.
 _UNREADABLE = (
-    EOFError, KeyError, MemoryError, OSError, RecursionError, SyntaxError, TypeError, ValueError,
-    tokenize.TokenError,
+    EOFError, KeyError, MemoryError, OSError, OverflowError, RecursionError, SyntaxError, TypeError,
+    ValueError, tokenize.TokenError,
 )  # fmt: skip
 _log = logging.getLogger(__name__)
 
