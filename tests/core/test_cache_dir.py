@@ -125,6 +125,7 @@ def test_what_a_killed_process_left_is_removed_by_the_next(tmp_path: Path) -> No
         assert list(tmp_path.iterdir()) == [scratch]
 
 
+@pytest.mark.slow
 def test_two_that_begin_at_once_do_not_remove_each_other(tmp_path: Path) -> None:
     program = (
         "import sys, time; from pathlib import Path\n"

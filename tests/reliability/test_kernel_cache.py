@@ -137,6 +137,7 @@ def test_code_that_may_be_anothers_is_not_loaded_and_one_line_says_so(
     assert planted.exists()
 
 
+@pytest.mark.slow
 @needs_root
 def test_a_run_says_it_in_one_line(tmp_path: Path) -> None:
     place = tmp_path / "cache" / "kernels"

@@ -8,10 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.text import Text
 from PIL import Image
 
 from deepccg.core import InputError
 from deepccg.experiment import run
+from deepccg.report.figures import stream_from_counts
+from deepccg.report.figures.matplotlib import draw
 from deepccg.streams import load_dataset
 
 MATHS = ("$\\frac{a}{$", "$\\nosuch$", "10$ or 20$")
@@ -39,6 +42,7 @@ def strictly(*arguments: object) -> subprocess.CompletedProcess[bytes]:
     )
 
 
+@pytest.mark.slow
 @needs_bytes
 def test_images_whose_names_are_not_utf8_are_learned_and_labelled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -61,6 +65,7 @@ def test_images_whose_names_are_not_utf8_are_learned_and_labelled(
     assert refused.stderr.decode().count("\n") == 1
 
 
+@pytest.mark.slow
 @needs_bytes
 def test_classes_and_data_sets_whose_names_are_not_utf8_are_refused(tmp_path: Path) -> None:
     cache = tmp_path / "cache"
@@ -77,6 +82,7 @@ def test_classes_and_data_sets_whose_names_are_not_utf8_are_refused(tmp_path: Pa
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.slow
 @needs_bytes
 def test_a_place_whose_name_is_not_utf8_is_written_and_reported(tmp_path: Path) -> None:
     place = tmp_path / os.fsdecode(b"out\xff")
@@ -102,3 +108,12 @@ def test_class_names_with_dollar_signs_are_drawn_as_they_are(
     assert len(stream) == 1
     done = command("stream", "--dataset", folder, "--png", tmp_path / "stream.png")
     assert (done.code, done.err) == (0, "")
+
+
+def test_a_name_that_would_be_a_formula_is_drawn_letter_by_letter() -> None:
+    figure = stream_from_counts(np.ones((3, 3), dtype=np.int64), ["$x^2$", "$y$", "z"])
+    drawing = draw(figure, title="$t$")
+    drawing.canvas.draw()
+    texts = [text for text in drawing.findobj(Text) if "$" in text.get_text()]
+    assert {text.get_text() for text in texts} == {"$x^2$", "$y$", "$t$"}
+    assert not any(text.get_parse_math() for text in texts)
