@@ -3,6 +3,7 @@
 Commands import what they need when they run, so that ``--help`` answers at once.
 """
 
+import io
 import os
 import sys
 import warnings
@@ -47,6 +48,9 @@ def options(
 
 def main() -> None:
     """Run the program; an error a user can act on is one line and exit status 2."""
+    for output in (sys.stdout, sys.stderr):
+        if isinstance(output, io.TextIOWrapper):  # a file's name may not be UTF-8
+            output.reconfigure(errors="backslashreplace")
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _warn
