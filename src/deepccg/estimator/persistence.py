@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
 from deepccg.core import InputError, State, StateMismatch
 from deepccg.estimator.labels import LabelTable
 from deepccg.estimator.spec import LearnerSpec
+from deepccg.estimator.turns import turns
 from deepccg.learners.state_file import load_state, save_state
 
 if TYPE_CHECKING:
@@ -25,41 +27,31 @@ AnyPath = str | os.PathLike[str]
 
 @contextmanager
 def transaction(estimator: object) -> Iterator[None]:
-    """Restore every attribute if the block fails.
+    """Change an estimator while no other thread does, and restore every attribute on failure.
 
     Attributes must be replaced, not changed in place; a learner that continues has its own
     transaction.
     """
-    before = dict(vars(estimator))
-    try:
-        yield
-    except BaseException:
-        vars(estimator).clear()
-        vars(estimator).update(before)
-        raise
+    with turns(estimator):
+        before = dict(vars(estimator))
+        try:
+            yield
+        except BaseException:
+            # One by one: other threads may read parameters, which are never gone.
+            for name in vars(estimator).keys() - before.keys():
+                delattr(estimator, name)
+            vars(estimator).update(before)
+            raise
 
 
 def save_classifier(path: AnyPath, model: "DeepCCGClassifier") -> None:
     """Write a fitted classifier; the file is replaced atomically or not at all."""
     target = check_target(path)
-    state = model.learner_.state_dict()
+    with turns(model):  # not while the file is written: a disk may be slow
+        check_is_fitted(model)
+        state, about = model.learner_.state_dict(), _about(model)
     if bad := state.not_finite():
         raise InputError(f"{bad[0]} is not finite, and {path} could not be loaded: it is not saved")
-    spec, labels = model._spec, model._labels
-    names = vars(model).get("feature_names_in_")
-    about = {
-        "estimator": FORMAT,
-        "params": _plain_params(model.get_params(deep=False)),
-        "plan": _plain_params(vars(spec)),
-        "labels": labels.labels.tolist(),
-        "label_type": labels.labels.dtype.str,
-        "codes": labels.codes.tolist(),
-        "tasks": labels.tasks,
-        "input_shape": list(model.input_shape_),
-        "n_features_in": int(model.n_features_in_),
-        "feature_names": None if names is None else names.tolist(),
-        "frozen": _frozen_parameters(model),
-    }
     try:
         save_state(target, state, about)
     except (TypeError, ValueError) as error:
@@ -139,6 +131,25 @@ def _restore(
     model.n_features_in_ = about["n_features_in"]
     if about["feature_names"] is not None:
         model.feature_names_in_ = np.array(about["feature_names"], dtype=object)
+
+
+def _about(model: "DeepCCGClassifier") -> dict[str, Any]:
+    """Return what a file holds beside the learner's state."""
+    spec, labels = model._spec, model._labels
+    names = vars(model).get("feature_names_in_")
+    return {
+        "estimator": FORMAT,
+        "params": _plain_params(model.get_params(deep=False)),
+        "plan": _plain_params(vars(spec)),
+        "labels": labels.labels.tolist(),
+        "label_type": labels.labels.dtype.str,
+        "codes": labels.codes.tolist(),
+        "tasks": labels.tasks,
+        "input_shape": list(model.input_shape_),
+        "n_features_in": int(model.n_features_in_),
+        "feature_names": None if names is None else names.tolist(),
+        "frozen": _frozen_parameters(model),
+    }
 
 
 def _frozen_parameters(model: "DeepCCGClassifier") -> list[str]:

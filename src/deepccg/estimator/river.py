@@ -1,5 +1,6 @@
 """The same classifier with River's conventions: one dictionary at a time."""
 
+import copy
 import dataclasses
 from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -17,6 +18,7 @@ from deepccg.estimator.inputs import check_count
 from deepccg.estimator.labels import Labels, LabelTable, plain_labels
 from deepccg.estimator.persistence import transaction
 from deepccg.estimator.spec import only_deepccg
+from deepccg.estimator.turns import turns
 
 try:
     import pandas as pd
@@ -109,23 +111,35 @@ class RiverClassifier(base.MiniBatchClassifier):
         """The name of each input of ``classifier``."""
         return list(self._table.slots)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the attributes, all of one moment, whatever other threads learn."""
+        with turns(self.classifier):
+            table = copy.deepcopy(self._table)
+            return {**vars(self), "classifier": self.classifier.__getstate__(), "_table": table}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self.classifier = DeepCCGClassifier()
+        self.classifier.__setstate__(state["classifier"])
+
     def rows(self, X: Any) -> FloatArray:  # noqa: N803  (scikit-learn's name)
         """Return dictionaries, or a data frame, as the array ``[N, F]`` for ``classifier``."""
-        if not self._has_learned():
-            raise InputError("nothing was learned yet: there are no inputs to put values into")
-        if isinstance(X, pd.DataFrame):
-            rows = self._table.rows(frame_values(X), X.columns)
-        else:
-            each = [self._table.row(present(x)) for x in X]
-            rows = np.array(each).reshape(len(each), len(self._table))
-        return _of_width(rows, self.classifier.n_features_in_)
+        with turns(self.classifier):
+            if not self._has_learned():
+                raise InputError("nothing was learned yet: there are no inputs to put values into")
+            if isinstance(X, pd.DataFrame):
+                rows = self._table.rows(frame_values(X), X.columns)
+            else:
+                each = [self._table.row(present(x)) for x in X]
+                rows = np.array(each).reshape(len(each), len(self._table))
+            return _of_width(rows, self.classifier.n_features_in_)
 
     def learn_one(self, x: dict[Any, Any], y: Any) -> None:
         """Learn one example, or keep it until there are ``batch_size`` of them."""
         check_count("batch_size", self.batch_size)
         values, label = present(x), plain_labels([y])
-        self._known_labels().extended(label)  # refuses what cannot be a label beside the others
         with self._transaction():
+            self._known_labels().extended(label)  # refuses what cannot be a label beside the others
             self._add_features(values)
             self._learn(self._table.row(values)[None], label)
 
@@ -135,12 +149,13 @@ class RiverClassifier(base.MiniBatchClassifier):
         values, labels, names = frame_values(X), plain_labels(y), list(X.columns)
         if len(values) != len(labels):
             raise InputError(f"there are {len(values)} rows and {len(labels)} labels")
-        self._known_labels().extended(labels)
-        parts = list(_split_at_new_features(values, names, known=self._table.slots))
-        with self._transaction(calls=len(parts)):
-            for rows, new in parts:
-                self._add_features(new)
-                self._learn(self._table.rows(values[rows], names), labels[rows])
+        with turns(self.classifier):
+            self._known_labels().extended(labels)
+            parts = list(_split_at_new_features(values, names, known=self._table.slots))
+            with self._transaction(calls=len(parts)):
+                for rows, new in parts:
+                    self._add_features(new)
+                    self._learn(self._table.rows(values[rows], names), labels[rows])
 
     @only_deepccg("cannot forget")
     def forget(self, cls: Any) -> None:
@@ -149,12 +164,13 @@ class RiverClassifier(base.MiniBatchClassifier):
         ``classifier.forget``, which this calls, does not reach examples that wait.
         """
         forgotten = plain_labels(cls)
-        self._known_labels().encode(forgotten)  # refuses those that never came
-        if self._has_classes():
-            learned = forgotten[np.isin(forgotten, self.classifier.classes_)]
-            if len(learned):
-                self.classifier.forget(cls=learned)
-        self._waiting = [(row, label) for row, label in self._waiting if label not in forgotten]
+        with self._transaction():
+            self._known_labels().encode(forgotten)  # refuses those that never came
+            if self._has_classes():
+                learned = forgotten[np.isin(forgotten, self.classifier.classes_)]
+                if len(learned):
+                    self.classifier.forget(cls=learned)
+            self._waiting = [(row, label) for row, label in self._waiting if label not in forgotten]
 
     def predict_proba_one(self, x: dict[Any, Any], **kwargs: Any) -> dict[Any, float]:
         """Return the probability of every label seen so far; before the first an empty ``dict``."""
@@ -195,19 +211,20 @@ class RiverClassifier(base.MiniBatchClassifier):
 
     @contextmanager
     def _transaction(self, calls: int = 1) -> Iterator[None]:
-        """Undo everything if the block fails; a single ``partial_fit`` undoes its own steps."""
-        waiting, features = self._waiting, len(self._table)
-        several = calls > 1 and self._has_learned()
-        try:
-            with (
-                transaction(self.classifier),
-                self.classifier.learner_.transaction() if several else nullcontext(),
-            ):
-                yield
-        except BaseException:
-            self._waiting = waiting
-            self._table.keep(features)
-            raise
+        """Undo everything if the block fails; a single ``partial_fit`` undoes its own steps.
+
+        The lock of the classifier is that of all this holds.
+        """
+        with transaction(self.classifier):
+            waiting, features = self._waiting, len(self._table)
+            several = calls > 1 and self._has_learned()
+            try:
+                with self.classifier.learner_.transaction() if several else nullcontext():
+                    yield
+            except BaseException:
+                self._waiting = waiting
+                self._table.keep(features)
+                raise
 
     def _known_labels(self) -> LabelTable:
         """Return the labels learned, and those of examples that wait."""
@@ -225,14 +242,15 @@ class RiverClassifier(base.MiniBatchClassifier):
 
     def _probabilities(self, X: Any) -> tuple[list[Any], FloatArray]:  # noqa: N803
         """Return the labels seen so far and their probabilities ``[N, K]``, 0 while they wait."""
-        labels = self._known_labels().labels
-        probability = np.zeros((len(X), len(labels)))
-        if not self._has_classes():
-            probability += 1 / max(len(labels), 1)
-        elif len(X):
-            known = np.searchsorted(labels, self.classifier.classes_)
-            probability[:, known] = self.classifier.predict_proba(self.rows(X))
-        return labels.tolist(), probability
+        with turns(self.classifier):
+            labels = self._known_labels().labels
+            probability = np.zeros((len(X), len(labels)))
+            if not self._has_classes():
+                probability += 1 / max(len(labels), 1)
+            elif len(X):
+                known = np.searchsorted(labels, self.classifier.classes_)
+                probability[:, known] = self.classifier.predict_proba(self.rows(X))
+            return labels.tolist(), probability
 
 
 def _of_width(rows: FloatArray, width: int) -> FloatArray:

@@ -4,6 +4,7 @@ import copy
 import dataclasses
 from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any, ClassVar, TypeVar, cast
 
 import torch
@@ -17,6 +18,9 @@ from deepccg.estimator.inputs import check_count
 from deepccg.gaussian import kernels
 from deepccg.methods import METHODS, NetworkLearner
 from deepccg.methods.deepccg import DeepCCG
+
+# PyTorch initialises weights from its global generator, which every thread shares.
+_GLOBAL_GENERATOR = Lock()
 
 
 @dataclass(frozen=True)
@@ -77,7 +81,8 @@ class LearnerSpec:
         chosen = learner_class(self.method)
         config = validated(chosen.Config, self.method_params, "method_params")
         dtype = torch.float64 if self.double else torch.float32
-        network = build_encoder(self.encoder, self.encoder_params, self.shape, dtype, self.seed)
+        with _GLOBAL_GENERATOR:
+            network = build_encoder(self.encoder, self.encoder_params, self.shape, dtype, self.seed)
         network = _on_device(network, self.device)
         learner = chosen(network, config, memory=self.memory, classes=self.classes, seed=self.seed)
         if isinstance(learner, DeepCCG):
