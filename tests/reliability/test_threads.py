@@ -107,7 +107,7 @@ def test_who_waits_is_next() -> None:
     worker.start()
     for _ in range(20):
         with lock:
-            pass
+            time.sleep(0.001)
     stop.set()
     worker.join(60)
     assert 10 <= len(steps) <= 60
