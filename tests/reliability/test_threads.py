@@ -6,7 +6,6 @@
 import copy
 import pickle
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -93,26 +92,6 @@ def test_models_made_in_several_threads_are_those_made_one_by_one() -> None:
     assert found == {seed: made(seed) for seed in range(60)}
 
 
-def test_who_waits_is_next() -> None:
-    """A plain lock goes to a thread that takes it again at once, many times in a row."""
-    lock, stop, steps = Turns(), threading.Event(), []
-
-    def learn() -> None:
-        while not stop.is_set():
-            with lock:
-                time.sleep(0.001)
-                steps.append(1)
-
-    worker = threading.Thread(target=learn, daemon=True)
-    worker.start()
-    for _ in range(20):
-        with lock:
-            time.sleep(0.001)
-    stop.set()
-    worker.join(60)
-    assert 10 <= len(steps) <= 60
-
-
 def test_copies_have_their_own_turn(tmp_path: Path) -> None:
     model = DeepCCGClassifier(memory=12, random_state=0).partial_fit(*batch_of(0))
     model.save(tmp_path / "model")
@@ -146,26 +125,42 @@ def test_copies_have_their_own_turn(tmp_path: Path) -> None:
     assert not worker.is_alive()
 
 
-def test_a_turn_may_be_taken_again_while_others_wait() -> None:
-    lock, order = Turns(), []
-    inside = threading.Event()
+def waiting_at(lock: Turns, order: list[str]) -> threading.Thread:
+    """A thread that waits for its turn, which somebody has."""
+    begun = threading.Event()
 
-    def other() -> None:
-        inside.set()
+    def work() -> None:
+        begun.set()
         with lock:
             order.append("other")
 
+    worker = threading.Thread(target=work, daemon=True)
+    worker.start()
+    assert begun.wait(60)
+    worker.join(0.1)  # it waits by now
+    assert worker.is_alive()
+    return worker
+
+
+def test_a_turn_may_be_taken_again_within_while_others_wait() -> None:
+    lock, order = Turns(), ["first"]
     with lock:
-        worker = threading.Thread(target=other, daemon=True)
-        worker.start()
-        assert inside.wait(60)
-        worker.join(0.05)  # it waits by now
+        worker = waiting_at(lock, order)
         with lock:
-            order.append("again")
-        assert worker.is_alive()
-        order.append("first")
+            order.append("within")
     worker.join(60)
-    assert order == ["again", "first", "other"]
+    assert order == ["first", "within", "other"]
+
+
+def test_who_waits_is_next() -> None:
+    """A plain lock goes to whoever gives it back and takes it again at once."""
+    lock, order = Turns(), ["first"]
+    with lock:
+        worker = waiting_at(lock, order)
+    with lock:
+        order.append("again")
+    worker.join(60)
+    assert order == ["first", "other", "again"]
 
 
 def test_an_error_gives_the_turn_back() -> None:
