@@ -17,6 +17,7 @@ AnyTask = Sequence[Any] | None  # the labels that are possible
 
 _NUMBERS = "biuf"
 _LIMIT = 2**63  # of int64
+_LARGEST_EXACT = 2**53  # up to which float64 has every whole number
 _MISSING = "y contains NaN or None: every example needs a label"
 
 
@@ -65,7 +66,7 @@ class LabelTable:
         values = as_signed(values)
         positions = self._find(values)
         if positions is None:
-            unknown = np.flatnonzero(~np.isin(values, self.labels))
+            unknown = np.flatnonzero(~is_among(values, self.labels))
             raise InputError(
                 f"the label {values[unknown[0]]!r} was never seen: known are {self.labels.tolist()}"
             )
@@ -112,8 +113,8 @@ class LabelTable:
         if len(self) == 0:
             labels, new = found, np.ones(len(found), dtype=bool)
         else:
-            new = ~np.isin(found, self.labels)
-            labels = np.concatenate([self.labels, found[new]])
+            new = ~is_among(found, self.labels)
+            labels = joined(self.labels, found[new])
         arrival = np.argsort(np.argsort(first[new]))
         codes = np.concatenate([self.codes, len(self) + arrival]).astype(np.int64)
         order = np.argsort(labels, kind="stable")
@@ -133,8 +134,9 @@ class LabelTable:
                 f"the labels so far are {self.labels.dtype}, these are {values.dtype}: "
                 f"numbers and names cannot be mixed"
             )
-        nearest = np.minimum(np.searchsorted(self.labels, values), len(self) - 1)
-        return nearest if (self.labels[nearest] == values).all() else None
+        labels, values = comparable(self.labels, values)
+        nearest = np.minimum(np.searchsorted(labels, values), len(self) - 1)
+        return nearest if (labels[nearest] == values).all() else None
 
 
 class Renumbered(NamedTuple):
@@ -150,7 +152,7 @@ def task_labels(task: Iterable[Any], of: Labels | None = None) -> Labels:
     if isinstance(task, str) or not isinstance(task, Iterable):
         raise InputError(f"task is {task!r}: list the labels that are possible, [{task!r}, ...]")
     allowed = plain_labels(list(task))
-    if of is not None and len(outside := of[~np.isin(of, allowed)]):
+    if of is not None and len(outside := of[~is_among(of, allowed)]):
         raise InputError(f"the label {outside[0]!r} is not one of the task's {allowed.tolist()}")
     return allowed
 
@@ -160,6 +162,8 @@ def plain_labels(values: Any) -> Labels:
     array = label_array(values)
     if array.ndim == 1 and array.dtype.kind in "OT":
         array = _plain_objects(array.astype(object))
+    if array.dtype == np.longdouble and (array == (plain := array.astype(np.float64))).all():
+        array = plain
     _check_labels(array)
     return as_signed(array)
 
@@ -172,10 +176,34 @@ def label_array(values: Any) -> Labels:
         # The order of a set changes from run to run.
         unordered = isinstance(values, set | frozenset)
         values = sorted(values, key=repr) if unordered else list(values)
-    if not (isinstance(values, list) and _has_unusual_names(values)):
+    if not (isinstance(values, list) and _would_change(values)):
         with suppress(ValueError):  # some are lists themselves
             return np.atleast_1d(np.asarray(values))
     return np.fromiter(values, dtype=object, count=len(values))
+
+
+def joined(labels: Labels, others: Labels) -> Labels:
+    """Return both, one behind the other, none of them rounded.
+
+    Whole numbers beside floating ones become floating, as in NumPy, unless that would round one.
+    """
+    exact = [part.astype(np.int64) for part in (labels, others) if part.dtype.kind in "biu"]
+    if len(exact) == 1 and not (np.abs(exact[0]) <= _LARGEST_EXACT).all():
+        return np.concatenate(comparable(labels, others))
+    return np.concatenate([labels, others])
+
+
+def is_among(values: Labels, labels: Labels) -> npt.NDArray[np.bool_]:
+    """Return which of ``values [N]`` are equal to one of ``labels``, as Python compares them."""
+    return np.isin(*comparable(values, labels))
+
+
+def comparable(labels: Labels, others: Labels) -> tuple[Labels, Labels]:
+    """Return both as int64 where NumPy would round whole numbers to compare them."""
+    kinds = {labels.dtype.kind, others.dtype.kind}
+    if kinds == {"f"} or np.promote_types(labels.dtype, others.dtype).kind != "f":
+        return labels, others
+    return labels.astype(np.int64), others.astype(np.int64)
 
 
 def as_signed(labels: Labels) -> Labels:
@@ -194,10 +222,22 @@ def _plain_objects(objects: Labels) -> Labels:
     if len(kinds) > 1:
         raise InputError("numbers and names cannot be mixed as labels")
     if True not in kinds:
-        return label_array(objects.tolist())
+        return _plain_numbers(objects)
     if set(map(type, objects)) == {str}:
         return objects
-    return np.array([str.__str__(value) for value in objects])
+    names = [str.__str__(value) for value in objects]
+    return np.array(names, dtype=object if any(map(_ends_in_zero, names)) else None)
+
+
+def _plain_numbers(objects: Labels) -> Labels:
+    """Return objects ``[K]`` in the type NumPy gives them, or as int64 where that would round."""
+    with suppress(ValueError):  # some are lists
+        numbers = np.asarray(objects.tolist())
+        if numbers.dtype.kind != "f" or not all(map(_is_plain, objects)):
+            return numbers
+        whole = np.array([int(value) for value in objects], dtype=np.int64)
+        return numbers if (np.abs(whole) <= _LARGEST_EXACT).all() else whole
+    return objects
 
 
 def _check_labels(labels: Labels) -> None:
@@ -217,10 +257,20 @@ def _check_labels(labels: Labels) -> None:
         )
 
 
-def _has_unusual_names(values: list[Any]) -> bool:
-    """Return whether NumPy would truncate ``Enum`` members or write out numbers as names."""
+def _would_change(values: list[Any]) -> bool:
+    """Return whether NumPy would make other labels of these.
+
+    It truncates ``Enum`` members, cuts zero characters off the end of names, writes out numbers
+    among names, and rounds whole numbers beside floating or unsigned ones.
+    """
     kinds = set(map(type, values))
-    return kinds != {str} and any(issubclass(kind, str) for kind in kinds)
+    if kinds == {str}:
+        return any(map(_ends_in_zero, values))
+    return len(kinds) > 1 or any(issubclass(kind, str) for kind in kinds)
+
+
+def _ends_in_zero(name: str) -> bool:
+    return name.endswith("\0")
 
 
 def _is_plain(value: Any) -> bool:

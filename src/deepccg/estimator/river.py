@@ -15,7 +15,7 @@ from deepccg.core import InputError, State, StateMismatch
 from deepccg.estimator.classifier import DeepCCGClassifier
 from deepccg.estimator.features import FeatureTable, FloatArray, frame_values, present
 from deepccg.estimator.inputs import check_count
-from deepccg.estimator.labels import Labels, LabelTable, plain_labels
+from deepccg.estimator.labels import Labels, LabelTable, comparable, is_among, plain_labels
 from deepccg.estimator.persistence import transaction
 from deepccg.estimator.spec import only_deepccg
 from deepccg.estimator.turns import turns
@@ -167,10 +167,11 @@ class RiverClassifier(base.MiniBatchClassifier):
         with self._transaction():
             self._known_labels().encode(forgotten)  # refuses those that never came
             if self._has_classes():
-                learned = forgotten[np.isin(forgotten, self.classifier.classes_)]
+                learned = forgotten[is_among(forgotten, self.classifier.classes_)]
                 if len(learned):
                     self.classifier.forget(cls=learned)
-            self._waiting = [(row, label) for row, label in self._waiting if label not in forgotten]
+            gone = set(forgotten.tolist())
+            self._waiting = [(row, label) for row, label in self._waiting if label not in gone]
 
     def predict_proba_one(self, x: dict[Any, Any], **kwargs: Any) -> dict[Any, float]:
         """Return the probability of every label seen so far; before the first an empty ``dict``."""
@@ -206,7 +207,7 @@ class RiverClassifier(base.MiniBatchClassifier):
         if ready:
             width = self.classifier.n_features_in_ if self._has_learned() else len(self._table)
             x = np.concatenate([_of_width(row[None], max(width, 1)) for row, _ in examples[:ready]])
-            self.classifier.partial_fit(x, np.array([label for _, label in examples[:ready]]))
+            self.classifier.partial_fit(x, plain_labels([label for _, label in examples[:ready]]))
         self._waiting = examples[ready:]
 
     @contextmanager
@@ -231,7 +232,7 @@ class RiverClassifier(base.MiniBatchClassifier):
         learned = self.classifier._labels if self._has_learned() else LabelTable.empty()
         if not self._waiting:
             return learned
-        return learned.extended(np.array([label for _, label in self._waiting]))
+        return learned.extended(plain_labels([label for _, label in self._waiting]))
 
     def _has_learned(self) -> bool:
         return "learner_" in vars(self.classifier)
@@ -248,7 +249,7 @@ class RiverClassifier(base.MiniBatchClassifier):
             if not self._has_classes():
                 probability += 1 / max(len(labels), 1)
             elif len(X):
-                known = np.searchsorted(labels, self.classifier.classes_)
+                known = np.searchsorted(*comparable(labels, self.classifier.classes_))
                 probability[:, known] = self.classifier.predict_proba(self.rows(X))
             return labels.tolist(), probability
 
