@@ -86,7 +86,7 @@ def test_labels_are_equal_where_python_says_so(calls: Any, data: st.DataObject) 
             )
             table, codes = table.coded(labels)
         except InputError:
-            assert len(known) == 2
+            assert len(known) == 2 or 2**63 in python_values  # as NumPy has rounded them
             continue
         assert len(known) == 1
         for label in python_values:
