@@ -14,7 +14,7 @@ from torch.nn.functional import pad
 from deepccg.core import InputError, State, StateMismatch
 from deepccg.estimator.classifier import DeepCCGClassifier
 from deepccg.estimator.features import FeatureTable, FloatArray, frame_values, present
-from deepccg.estimator.inputs import check_count
+from deepccg.estimator.inputs import check_count, readable
 from deepccg.estimator.labels import Labels, LabelTable, comparable, is_among, plain_labels
 from deepccg.estimator.persistence import transaction
 from deepccg.estimator.spec import only_deepccg
@@ -146,7 +146,8 @@ class RiverClassifier(base.MiniBatchClassifier):
     def learn_many(self, X: pd.DataFrame, y: pd.Series) -> None:  # noqa: N803
         """Learn the rows as ``learn_one`` would, one after the other."""
         check_count("batch_size", self.batch_size)
-        values, labels, names = frame_values(X), plain_labels(y), list(X.columns)
+        X = _as_pandas(X)  # noqa: N806
+        values, labels, names = frame_values(X), plain_labels(readable(y, "y")), list(X.columns)
         if len(values) != len(labels):
             raise InputError(f"there are {len(values)} rows and {len(labels)} labels")
         with turns(self.classifier):
@@ -181,11 +182,13 @@ class RiverClassifier(base.MiniBatchClassifier):
 
     def predict_proba_many(self, X: pd.DataFrame) -> pd.DataFrame:  # noqa: N803
         """Return the probability of every label seen so far, a column each."""
+        X = _as_pandas(X)  # noqa: N806
         labels, probability = self._probabilities(X)
         return pd.DataFrame(probability, index=X.index, columns=labels)
 
     def predict_many(self, X: pd.DataFrame) -> pd.Series:  # noqa: N803
         """Return the most probable label of each row; ``None`` before the first was seen."""
+        X = _as_pandas(X)  # noqa: N806
         labels, probability = self._probabilities(X)
         if not labels:
             return pd.Series([None] * len(X), index=X.index, dtype=object)
@@ -252,6 +255,15 @@ class RiverClassifier(base.MiniBatchClassifier):
                 known = np.searchsorted(*comparable(labels, self.classifier.classes_))
                 probability[:, known] = self.classifier.predict_proba(self.rows(X))
             return labels.tolist(), probability
+
+
+def _as_pandas(frame: Any) -> pd.DataFrame:
+    """Return any data frame as one of pandas."""
+    if isinstance(frame, pd.DataFrame):
+        return frame
+    if callable(getattr(frame, "to_pandas", None)):
+        return frame.to_pandas()
+    raise InputError(f"X is a {type(frame).__name__}: a data frame is needed, or learn_one")
 
 
 def _of_width(rows: FloatArray, width: int) -> FloatArray:

@@ -126,6 +126,8 @@ class LearnerSpec:
 
 
 def _on_device(network: nn.Module, device: str) -> nn.Module:
+    if str(device).startswith("meta"):
+        raise InputError("device is 'meta', which holds no numbers: choose cpu or an accelerator")
     try:
         return network.to(device)
     except (AssertionError, RuntimeError, TypeError) as error:  # PyTorch has one for each reason
