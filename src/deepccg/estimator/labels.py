@@ -3,12 +3,13 @@
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from deepccg.core import InputError, Task
+from deepccg.core import InputError, StateMismatch, Task
 from deepccg.estimator.features import is_missing
 
 Labels = npt.NDArray[np.generic]
@@ -18,6 +19,7 @@ AnyTask = Sequence[Any] | None  # the labels that are possible
 _NUMBERS = "biuf"
 _LIMIT = 2**63  # of int64
 _LARGEST_EXACT = 2**53  # up to which float64 has every whole number
+_MOST_BYTES = 2**30  # of all labels
 _MISSING = "y contains NaN or None: every example needs a label"
 
 
@@ -44,6 +46,27 @@ class LabelTable:
     def empty(cls) -> "LabelTable":
         """Return a table without labels."""
         return cls(np.empty(0), np.empty(0, dtype=np.int64))
+
+    @classmethod
+    def restored(
+        cls, labels: list[Any], kind: str, codes: list[int], tasks: tuple[tuple[int, ...], ...]
+    ) -> "LabelTable":
+        """Return the table of a file; reject what none can be.
+
+        Args:
+            labels: As JSON has them.
+            kind: Their type, as NumPy writes it.
+            codes: Of each.
+            tasks: Codes of each.
+        """
+        array = _restored_labels(labels, kind)
+        in_order = all(before < after for before, after in pairwise(array.tolist()))
+        if not in_order or sorted(codes) != list(range(len(array))):
+            raise StateMismatch("its labels and codes do not fit together")
+        for task in tasks:
+            if not task or list(task) != sorted(set(task)) or task[-1] >= len(codes):
+                raise StateMismatch("its tasks and codes do not fit together")
+        return cls(array, np.array(codes, dtype=np.int64), tasks)
 
     def __len__(self) -> int:
         return len(self.codes)
@@ -212,6 +235,23 @@ def as_signed(labels: Labels) -> Labels:
         return labels
     _check_labels(labels)
     return labels.astype(np.int64)
+
+
+def _restored_labels(labels: list[Any], kind: str) -> Labels:
+    """Return labels as they were before they were written as JSON."""
+    try:
+        dtype = np.dtype(kind)
+        if dtype.kind not in "biufUO" or dtype.itemsize * len(labels) > _MOST_BYTES:
+            raise ValueError("no type of labels")
+        array = np.array(labels, dtype=dtype)
+        if dtype.kind == "O" and not all(type(label) is str for label in labels):
+            raise ValueError("no names")
+        if array.tolist() != labels or list(map(type, array.tolist())) != list(map(type, labels)):
+            raise ValueError("other labels")
+        _check_labels(array)
+    except (OverflowError, TypeError, ValueError) as error:
+        raise StateMismatch(f"its labels are not of the type {kind}: {error}") from None
+    return array
 
 
 def _plain_objects(objects: Labels) -> Labels:

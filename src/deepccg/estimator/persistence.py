@@ -12,8 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
 from deepccg.core import InputError, State, StateMismatch
-from deepccg.estimator.labels import LabelTable
-from deepccg.estimator.spec import LearnerSpec
+from deepccg.estimator.saved_header import SavedHeader, require_same_classes
 from deepccg.estimator.turns import turns
 from deepccg.learners.state_file import load_state, save_state
 
@@ -72,9 +71,10 @@ def load_classifier(
             f"{path} holds no classifier that this version reads; a run is read by deepccg.load"
         )
     try:
-        _restore(empty, state, about, _overrides(about, encoder, device))
-    except (KeyError, TypeError, IndexError) as error:
-        raise StateMismatch(f"{path} is incomplete: {error!r}") from None
+        header = SavedHeader.of(about)
+        _restore(empty, state, header, _overrides(header, encoder, device))
+    except StateMismatch as error:
+        raise StateMismatch(f"{path} cannot be loaded: {error}") from None
 
 
 def check_target(path: AnyPath) -> Path:
@@ -102,10 +102,10 @@ def from_arrays(pickled: tuple[dict[str, Any], dict[str, Any]]) -> State:
 
 
 def _overrides(
-    about: Mapping[str, Any], encoder: nn.Module | None, device: str | None
+    header: SavedHeader, encoder: nn.Module | None, device: str | None
 ) -> dict[str, Any]:
     """Return what replaces the file's values: the module it cannot hold, another device."""
-    saved = about["plan"]["encoder"]
+    saved = header.plan.encoder
     if saved is None and encoder is None:
         raise InputError("this classifier has an encoder of your own: pass encoder=the module")
     if saved is not None and encoder is not None:
@@ -115,22 +115,19 @@ def _overrides(
 
 
 def _restore(
-    model: "DeepCCGClassifier", state: State, about: Mapping[str, Any], overrides: Mapping[str, Any]
+    model: "DeepCCGClassifier", state: State, header: SavedHeader, overrides: Mapping[str, Any]
 ) -> None:
-    model.set_params(**{**about["params"], **overrides})
-    lists = {"shape": tuple(about["plan"]["shape"]), "classes": tuple(about["plan"]["classes"])}
-    spec = LearnerSpec(**{**about["plan"], **lists, **overrides}).with_frozen(about.get("frozen"))
+    spec = header.plan.spec(overrides).with_frozen(header.frozen)
+    if unknown := header.params.keys() - model.get_params(deep=False).keys():
+        raise StateMismatch(f"it has parameters that there are not: {sorted(unknown)}")
+    model.set_params(**header.usable_params(spec, overrides))
+    table = header.table()
     model._rebuild(spec, state)
-    labels = np.array(about["labels"], dtype=np.dtype(about["label_type"]))
-    codes = np.array(about["codes"], dtype=np.int64)
-    if len(labels) != len(codes) or sorted(codes) != list(range(len(codes))):
-        raise StateMismatch("the file's labels and codes do not fit together")
-    model._labels = LabelTable(labels, codes, tuple(tuple(task) for task in about["tasks"]))
-    model.classes_ = labels
-    model.input_shape_ = tuple(about["input_shape"])
-    model.n_features_in_ = about["n_features_in"]
-    if about["feature_names"] is not None:
-        model.feature_names_in_ = np.array(about["feature_names"], dtype=object)
+    require_same_classes(model.learner_, table, spec)
+    model._labels, model.classes_ = table, table.labels
+    model.input_shape_, model.n_features_in_ = tuple(header.input_shape), header.n_features_in
+    if header.feature_names is not None:
+        model.feature_names_in_ = np.array(header.feature_names, dtype=object)
 
 
 def _about(model: "DeepCCGClassifier") -> dict[str, Any]:

@@ -107,22 +107,29 @@ class LearnerSpec:
         kept = sorted(new_code[code] for code in self.classes if code in new_code)
         return dataclasses.replace(self, classes=tuple(kept))
 
-    def require_unchanged(self, params: Mapping[str, Any]) -> None:
-        """Reject parameters that were set after learning began, when they have no effect."""
+    def changed(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Return those of ``params``, of an estimator, that are not those of this spec."""
+        found = {}
         for name in ("method", "method_params", "encoder", "encoder_params", "memory", "device"):
-            before, now = getattr(self, name), params[name]
-            if name == "method_params":
+            before, now = getattr(self, name), params.get(name)
+            if name == "method_params" and isinstance(now, Mapping | None):
                 completed = self.with_defaults(self.method, now)
                 now = before if completed == before else dict(now or {})  # older files lack these
-            elif isinstance(before, Mapping):
+            elif isinstance(before, Mapping) and isinstance(now, Mapping | None):
                 now = dict(now or {})
             if isinstance(now, nn.Module) and isinstance(before, nn.Module):
                 continue  # it was copied
             if now != before:
-                raise InputError(
-                    f"{name} is {now!r} since learning began with {before!r}: set it back, "
-                    f"or start again with fit"
-                )
+                found[name] = now
+        return found
+
+    def require_unchanged(self, params: Mapping[str, Any]) -> None:
+        """Reject parameters that were set after learning began, when they have no effect."""
+        for name, now in self.changed(params).items():
+            raise InputError(
+                f"{name} is {now!r} since learning began with {getattr(self, name)!r}: set it "
+                f"back, or start again with fit"
+            )
 
 
 def _on_device(network: nn.Module, device: str) -> nn.Module:
