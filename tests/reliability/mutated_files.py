@@ -9,6 +9,7 @@ import math
 import random
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -75,13 +76,18 @@ def mutated(kind: str, rng: random.Random) -> bytes:
             _change_header(header, rng)
         else:
             _change_tensor(tensors, rng)
-    text = json.dumps({"checksum": _checksum(header, tensors), **header})
-    content = safetensors.torch.save(tensors, {"deepccg": text})
+    content = written(header, tensors)
     if rng.random() < 0.05:
         place = rng.randrange(len(content))
         changed = content[place] ^ (1 << rng.randrange(8))
         return content[:place] + bytes([changed]) + content[place + 1 :]
     return content
+
+
+def written(header: dict[str, Any], tensors: dict[str, Tensor]) -> bytes:
+    """A file with a checksum that is right, as anybody can write one."""
+    text = json.dumps({"checksum": _checksum(header, tensors), **header})
+    return safetensors.torch.save(tensors, {"deepccg": text})
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
@@ -139,7 +145,26 @@ def _change_tensor(tensors: dict[str, Tensor], rng: random.Random) -> None:
         tensors[name] = changed.contiguous().clone()
 
 
-def failure(content: bytes, place: Path) -> str | None:
+@dataclass
+class Figures:
+    """How many files were loaded or refused, and what went wrong."""
+
+    loaded: int = 0
+    refused: int = 0
+    errors: list[str] = field(default_factory=list)
+
+
+def load_mutated(files: int, place: Path, seed: int = 0) -> Figures:
+    """Load so many mutated files, of every kind in turn."""
+    figures, rng = Figures(), random.Random(seed)  # noqa: S311  (to choose changes)
+    for number in range(files):
+        kind = KINDS[number % len(KINDS)]
+        if (wrong := failure(mutated(kind, rng), place, figures)) is not None:
+            figures.errors.append(f"{kind}, file {number}: {wrong}")
+    return figures
+
+
+def failure(content: bytes, place: Path, figures: Figures) -> str | None:
     """What is wrong with how a file is loaded and used; ``None`` if nothing is."""
     path = place / "mutated"
     path.write_bytes(content)
@@ -147,9 +172,11 @@ def failure(content: bytes, place: Path) -> str | None:
         try:
             model = DeepCCGClassifier.load(path)
         except DeepCCGError as refusal:
+            figures.refused += 1
             return None if str(refusal).isprintable() else f"more than a line: {refusal}"
         except Exception as error:  # noqa: BLE001  (what this looks for)
             return f"load: {error!r}"
+        figures.loaded += 1
         return _use(model, place)
 
 
@@ -168,6 +195,10 @@ def _use(model: DeepCCGClassifier, place: Path) -> str | None:
                     assert task is None
         done = "reports"
         _ = model.memory_, model.class_counts_
+        if hasattr(model, "forget") and len(model.memory_["index"]):
+            _ = model.ood_score(x), model.explain(x)
+            done = "forget"
+            copy.deepcopy(model).forget(index=0)
         for task in tasks:
             done = "partial_fit"
             known = labels if task is None else task
