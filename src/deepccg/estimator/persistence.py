@@ -14,6 +14,7 @@ from torch import nn
 from deepccg.core import InputError, State, StateMismatch
 from deepccg.estimator.saved_header import SavedHeader, require_same_classes
 from deepccg.estimator.turns import turns
+from deepccg.learners.state import BROKEN_STATE
 from deepccg.learners.state_file import load_state, save_state
 
 if TYPE_CHECKING:
@@ -75,6 +76,10 @@ def load_classifier(
         _restore(empty, state, header, _overrides(header, encoder, device))
     except StateMismatch as error:
         raise StateMismatch(f"{path} cannot be loaded: {error}") from None
+    except InputError:
+        raise
+    except BROKEN_STATE as error:  # what no check foresaw
+        raise StateMismatch(f"{path} cannot be loaded: {error!r}") from error
 
 
 def check_target(path: AnyPath) -> Path:

@@ -137,8 +137,8 @@ def _on_device(network: nn.Module, device: str) -> nn.Module:
         raise InputError("device is 'meta', which holds no numbers: choose cpu or an accelerator")
     try:
         return network.to(device)
-    except (AssertionError, RuntimeError, TypeError) as error:  # PyTorch has one for each reason
-        reason = str(error).splitlines()[0]
+    except (AssertionError, RuntimeError, TypeError, ValueError) as error:  # one for each reason
+        reason = str(error).partition("\n")[0]
         raise InputError(f"device is {device!r}, which PyTorch cannot use: {reason}") from None
 
 
