@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from deepccg import DeepCCGClassifier, InputError
 from deepccg.estimator.inputs import check_labels
-from deepccg.estimator.labels import LabelTable, plain_labels, task_labels
+from deepccg.estimator.labels import LabelTable, task_labels
+from deepccg.estimator.plain_labels import plain_labels
 from deepccg.estimator.river import RiverClassifier
 
 EDGES = [0, 1, -1, 2, 2**24 + 1, 2**53 - 1, 2**53, 2**53 + 1, 2**53 + 2, -(2**53) - 1, 2**60]

@@ -17,10 +17,11 @@ from deepccg.estimator import inspection, persistence
 from deepccg.estimator.features import FloatArray
 from deepccg.estimator.inputs import check_count, check_inputs, check_labels
 from deepccg.estimator.inspection import RepresentationShift, ShiftMonitor, Table
-from deepccg.estimator.labels import AnyTask, Labels, LabelTable, plain_labels, task_labels
+from deepccg.estimator.labels import AnyTask, LabelTable, task_labels
 from deepccg.estimator.onnx_export import export_classifier
 from deepccg.estimator.ood import ood_scores
 from deepccg.estimator.persistence import AnyPath, transaction
+from deepccg.estimator.plain_labels import Labels, plain_labels
 from deepccg.estimator.spec import LearnerSpec, only_deepccg
 from deepccg.estimator.turns import NAME as TURNS
 from deepccg.estimator.turns import turns

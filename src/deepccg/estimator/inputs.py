@@ -15,7 +15,7 @@ from sklearn.utils.validation import (
 from torch import Tensor
 
 from deepccg.core import InputError
-from deepccg.estimator.labels import Labels, label_array, plain_labels
+from deepccg.estimator.plain_labels import Labels, label_array, plain_labels
 
 _VECTORS = (np.float64, np.float32)  # other types become the first
 _IMAGES = (np.float32, np.uint8)

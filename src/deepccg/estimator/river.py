@@ -2,9 +2,8 @@
 
 import copy
 import dataclasses
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -13,10 +12,18 @@ from torch.nn.functional import pad
 
 from deepccg.core import InputError, State, StateMismatch
 from deepccg.estimator.classifier import DeepCCGClassifier
-from deepccg.estimator.features import FeatureTable, FloatArray, frame_values, present
+from deepccg.estimator.features import (
+    FeatureTable,
+    FloatArray,
+    frame_values,
+    of_width,
+    present,
+    split_at_new_features,
+)
 from deepccg.estimator.inputs import check_count, readable
-from deepccg.estimator.labels import Labels, LabelTable, comparable, is_among, plain_labels
+from deepccg.estimator.labels import LabelTable
 from deepccg.estimator.persistence import transaction
+from deepccg.estimator.plain_labels import Labels, comparable, is_among, plain_labels
 from deepccg.estimator.spec import only_deepccg
 from deepccg.estimator.turns import turns
 
@@ -132,7 +139,7 @@ class RiverClassifier(base.MiniBatchClassifier):
             else:
                 each = [self._table.row(present(x)) for x in X]
                 rows = np.array(each).reshape(len(each), len(self._table))
-            return _of_width(rows, self.classifier.n_features_in_)
+            return of_width(rows, self.classifier.n_features_in_)
 
     def learn_one(self, x: dict[Any, Any], y: Any) -> None:
         """Learn one example, or keep it until there are ``batch_size`` of them."""
@@ -152,7 +159,7 @@ class RiverClassifier(base.MiniBatchClassifier):
             raise InputError(f"there are {len(values)} rows and {len(labels)} labels")
         with turns(self.classifier):
             self._known_labels().extended(labels)
-            parts = list(_split_at_new_features(values, names, known=self._table.slots))
+            parts = list(split_at_new_features(values, names, known=self._table.slots))
             with self._transaction(calls=len(parts)):
                 for rows, new in parts:
                     self._add_features(new)
@@ -209,7 +216,7 @@ class RiverClassifier(base.MiniBatchClassifier):
         ready = len(examples) // self.batch_size * self.batch_size
         if ready:
             width = self.classifier.n_features_in_ if self._has_learned() else len(self._table)
-            x = np.concatenate([_of_width(row[None], max(width, 1)) for row, _ in examples[:ready]])
+            x = np.concatenate([of_width(row[None], max(width, 1)) for row, _ in examples[:ready]])
             self.classifier.partial_fit(x, plain_labels([label for _, label in examples[:ready]]))
         self._waiting = examples[ready:]
 
@@ -264,29 +271,6 @@ def _as_pandas(frame: Any) -> pd.DataFrame:
     if callable(getattr(frame, "to_pandas", None)):
         return frame.to_pandas()
     raise InputError(f"X is a {type(frame).__name__}: a data frame is needed, or learn_one")
-
-
-def _of_width(rows: FloatArray, width: int) -> FloatArray:
-    """Return rows ``[N, F]`` with zeros added or the last slots left out."""
-    placed = np.zeros((len(rows), width))
-    shared = min(width, rows.shape[1])
-    placed[:, :shared] = rows[:, :shared]
-    return placed
-
-
-def _split_at_new_features(
-    values: FloatArray, names: list[Any], known: Container[Any]
-) -> Iterator[tuple[slice, list[Any]]]:
-    """Split rows where features first have a value; yield rows and the features new with them."""
-    has_value = ~np.isnan(values)
-    first = {
-        name: int(column.argmax())
-        for name, column in zip(names, has_value.T, strict=True)
-        if name not in known and column.any()
-    }
-    starts = sorted({0, *first.values()})
-    for begin, end in pairwise([*starts, len(values)]):
-        yield slice(begin, end), [name for name, row in first.items() if row == begin]
 
 
 def _add_inputs(classifier: DeepCCGClassifier, width: int) -> None:
