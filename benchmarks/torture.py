@@ -29,6 +29,8 @@ from killing import (  # noqa: E402  (it lies with the tests)
     random_moment,
     whole_run,
 )
+from mutated_files import KINDS, load_mutated  # noqa: E402
+from threaded_calls import call_from_threads  # noqa: E402
 
 
 def kills(wanted: int, seed: int) -> Figures:
@@ -75,14 +77,50 @@ def fuzz(cases: int) -> int:
     return status
 
 
+def files(wanted: int, seed: int) -> int:
+    """So many saved classifiers with entries changed: loaded and usable, or refused in a line."""
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory() as place:
+        figures = load_mutated(wanted, Path(place), seed)
+    for error in figures.errors:
+        print(f"FAILED: {error}", flush=True)
+    print(
+        f"{wanted:,} mutated files of {len(KINDS)} kinds of classifiers: {figures.loaded:,} loaded "
+        f"and used, {figures.refused:,} refused in one line, {len(figures.errors)} failures "
+        f"({time.monotonic() - began:.0f} s, seed {seed})"
+    )
+    return len(figures.errors)
+
+
+def threads(wanted: int, seed: int) -> int:
+    """So many calls of classifiers from six threads, compared with a serial order."""
+    began, errors, steps = time.monotonic(), 0, 0
+    methods = ("deepccg", "er", "icarl", "esmer")
+    for method in methods:
+        with tempfile.TemporaryDirectory() as place:
+            figures = call_from_threads(method, wanted // len(methods), Path(place), seed=seed)
+        for error in figures.errors:
+            print(f"FAILED: {method}, {error}", flush=True)
+        errors, steps = errors + len(figures.errors), steps + figures.steps
+    print(
+        f"{wanted:,} calls from 6 threads on {len(methods)} classifiers, {steps:,} of them steps: "
+        f"{errors} without a serial order ({time.monotonic() - began:.0f} s, seed {seed})"
+    )
+    return errors
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("--kills", type=int, default=500)
     parser.add_argument("--fuzz", type=int, default=2000, help="cases; 0 leaves them out")
+    parser.add_argument("--files", type=int, default=0, help="mutated files of classifiers")
+    parser.add_argument("--threads", type=int, default=0, help="calls from several threads")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "COLUMNS": "160"}
     failed = fuzz(arguments.fuzz) if arguments.fuzz else 0
+    failed += files(arguments.files, arguments.seed) if arguments.files else 0
+    failed += threads(arguments.threads, arguments.seed) if arguments.threads else 0
     prepare()
     figures = kills(arguments.kills, arguments.seed)
     sys.exit(1 if failed or figures.mismatches else 0)
