@@ -110,7 +110,7 @@ def test_many_at_once(tmp_path: Path, write_folder) -> None:
 
     with ThreadPoolExecutor(4) as pool:
         assert len(set(pool.map(total, range(8)))) == 1
-    assert not list((tmp_path / "cache").rglob(".partial-*"))
+    assert not list((tmp_path / "cache").rglob("*.tmp"))
 
 
 def test_a_failure_half_way_leaves_nothing(tmp_path: Path, source: ImageSource) -> None:

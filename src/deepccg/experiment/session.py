@@ -20,12 +20,15 @@ from deepccg.networks import gains_from_native
 from deepccg.records import (
     RecordError,
     RunDirectory,
+    check_regular,
     is_temporary,
     remove_temporaries,
     rewind_records,
     write_atomically,
 )
 from deepccg.streams import Dataset, available, load_dataset
+
+LARGEST_CHECKPOINT = 1 << 36  # bytes; a network has at most 10^9 parameters
 
 
 class ClassNeeded(InputError):
@@ -38,6 +41,7 @@ class ClassNeeded(InputError):
 
 def read_run_config(target: RunDirectory) -> RunConfig:
     """Return the configuration that a run directory records."""
+    target.check()
     if not target.config_path.exists():
         raise InputError(f"{target.path} is not a run directory: it has no config.toml")
     return validated(RunConfig, target.config())
@@ -96,6 +100,7 @@ class Checkpoint:
 
 def load_checkpoint(path: Path) -> tuple[State, dict[str, Any]]:
     """Return the verified state and what the run said about it; see ``load_state``."""
+    check_regular(path, largest=LARGEST_CHECKPOINT)
     try:
         return load_state(path)
     except FileNotFoundError:
@@ -144,6 +149,7 @@ def open_run(
         about: Facts about the data, which the checkpoint has to confirm.
         steps: Steps of the whole run.
     """
+    target.check()
     if not target.config_path.exists():
         _check_free(target)
     elif not _same_run(config, target):
@@ -159,7 +165,8 @@ def open_run(
             begun = target.config_path.exists()
             progress = _continue(target, learner, about) if begun else _begin(config, target)
         except OSError as error:
-            raise InputError(f"cannot write to {target.path}: {error.strerror}") from None
+            place = error.filename or target.path
+            raise InputError(f"cannot write to {place}: {error.strerror}") from None
         yield progress
 
 

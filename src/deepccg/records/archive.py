@@ -20,13 +20,16 @@ from typing import Any, cast
 
 import tomli_w
 
+from deepccg.records.atomic import write_atomically
 from deepccg.records.directory import RunDirectory, find_run_directories
-from deepccg.records.files import flatten, write_atomically
+from deepccg.records.files import check_regular, read_regular
 from deepccg.records.metrics import summary
 from deepccg.records.recorded_run import PARTS, RecordedRun
 from deepccg.records.schema import Record, RecordError, record_from_json, record_line
+from deepccg.records.settings import flatten
 
 ENDINGS = (".jsonl", ".jsonl.gz", ".parquet")
+LARGEST = 1 << 32  # bytes of an archive, also unpacked; a run has some 100,000
 _KEYS = ("run", "config", *PARTS, "records")
 
 
@@ -194,19 +197,30 @@ def _lines(archive: Path) -> list[bytes]:
     try:
         if archive.suffix == ".parquet":
             return _parquet_lines(archive)
-        content = archive.read_bytes()
-        text = gzip.decompress(content) if archive.suffix == ".gz" else content
+        content = read_regular(archive, LARGEST, links=True)
+        text = _unpacked(archive, content) if archive.suffix == ".gz" else content
     except (OSError, EOFError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or error
         raise RecordError(f"cannot read {archive}: {reason}") from error
     return text.removesuffix(b"\n").split(b"\n") if text else []
 
 
+def _unpacked(archive: Path, content: bytes) -> bytes:
+    """Return the text of a gzip file; a few bytes of it may claim to be any number."""
+    text = bytearray()
+    with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
+        while part := file.read(1 << 20):
+            text += part
+            if len(text) > LARGEST:
+                raise RecordError(f"{archive} unpacks to more than {LARGEST:,} bytes")
+    return bytes(text)
+
+
 def _extended(archive: Path, lines: Sequence[bytes], new: Sequence[bytes]) -> bytes:
     """Return the content of the archive with the new lines; what was there stays byte for byte."""
     if archive.suffix == ".parquet":
         return _parquet(archive, lines)
-    before = archive.read_bytes() if archive.exists() else b""
+    before = read_regular(archive, LARGEST, links=True) if archive.exists() else b""
     added = b"".join(line + b"\n" for line in new)
     if archive.suffix == ".gz":  # members of a gzip file stand one after the other
         return before + gzip.compress(added, mtime=0)
@@ -252,6 +266,7 @@ def _parquet_lines(archive: Path) -> list[bytes]:
     import pyarrow
     import pyarrow.parquet
 
+    check_regular(archive, largest=LARGEST, links=True)
     try:
         column = pyarrow.parquet.read_table(archive, columns=["line"]).column("line")
         return [line.encode() for line in column.to_pylist()]

@@ -3,7 +3,7 @@
 A directory per data set, source and part holds ``x.npy`` (uint8 ``[N, C, H, W]``), ``y.npy``,
 ``rows.npy`` (which images of the source they are: the stored split) and ``meta.json``. It is
 written beside its place and renamed, so it is there whole or not at all, also when several
-processes decode the same data at once.
+processes decode the same data at once; what a killed process left is removed by the next.
 """
 
 import contextlib
@@ -11,8 +11,6 @@ import json
 import logging
 import os
 import re
-import shutil
-import tempfile
 import tokenize
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,6 +20,7 @@ from typing import IO, Any
 import numpy as np
 
 from deepccg.core import InputError
+from deepccg.records import temporary_directory
 from deepccg.streams.images import ImageSource, decode
 from deepccg.streams.stream import Array, IntArray
 
@@ -69,12 +68,9 @@ def write_entry(directory: Path, source: ImageSource, image_size: tuple[int, int
     _log.info("decoding %d images into %s", len(source), directory)
     try:
         directory.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(prefix=".partial-", dir=directory.parent))
-        try:
+        with temporary_directory(directory) as temporary:
             _write_files(temporary, source, image_size)
             _move_into_place(temporary, directory)
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
     except OSError as error:
         raise InputError(
             f"cannot write the cache {directory}: {error.strerror}; "
@@ -139,10 +135,8 @@ def _synced(file: Path) -> Iterator[IO[bytes]]:
 def _move_into_place(temporary: Path, directory: Path) -> None:
     if directory.exists() and read_entry(directory) is None:
         # A damaged entry is renamed first, so that nobody sees it half removed.
-        grave = Path(tempfile.mkdtemp(prefix=".partial-", dir=directory.parent))
-        with contextlib.suppress(OSError):  # another process may have discarded it
-            directory.rename(grave / "damaged")
-        shutil.rmtree(grave, ignore_errors=True)
+        with temporary_directory(directory) as grave, contextlib.suppress(OSError):
+            directory.rename(grave / "damaged")  # unless another process has discarded it
     try:
         temporary.rename(directory)
     except OSError:
