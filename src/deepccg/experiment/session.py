@@ -1,6 +1,7 @@
 """Opening a run directory: which run it holds, its newest checkpoint, and who may write to it."""
 
 import contextlib
+import errno
 import json
 import warnings
 from collections.abc import Iterator, Mapping
@@ -11,7 +12,7 @@ from typing import Any
 import tomli_w
 from filelock import FileLock, Timeout
 
-from deepccg.core import InputError, InUse, Learner, State, StateMismatch, validated
+from deepccg.core import CannotWrite, InputError, InUse, Learner, State, StateMismatch, validated
 from deepccg.experiment.config import RunConfig
 from deepccg.experiment.environment import environment
 from deepccg.learners.state_file import UnusableStateFile, load_state
@@ -165,8 +166,7 @@ def open_run(
             begun = target.config_path.exists()
             progress = _continue(target, learner, about) if begun else _begin(config, target)
         except OSError as error:
-            place = error.filename or target.path
-            raise InputError(f"cannot write to {place}: {error.strerror}") from None
+            raise _cannot_write(target, error) from None
         yield progress
 
 
@@ -191,7 +191,7 @@ def _locked(target: RunDirectory) -> Iterator[None]:
     except Timeout:
         raise InUse(f"{target.path} is in use by another process: let it end first") from None
     except OSError as error:
-        raise InputError(f"cannot write to {target.path}: {error.strerror}") from None
+        raise _cannot_write(target, error) from None
     try:
         yield
     finally:
@@ -199,6 +199,12 @@ def _locked(target: RunDirectory) -> Iterator[None]:
         with contextlib.suppress(OSError):
             target.lock_path.unlink(missing_ok=True)
         lock.release()
+
+
+def _cannot_write(target: RunDirectory, error: OSError) -> CannotWrite | InputError:
+    """Return the error of a directory that has no room, or that may not be written to."""
+    kind = CannotWrite if error.errno in (errno.ENOSPC, errno.EDQUOT) else InputError
+    return kind(f"cannot write to {error.filename or target.path}: {error.strerror}")
 
 
 def _finished(target: RunDirectory, steps: int) -> Checkpoint | None:

@@ -21,10 +21,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from deepccg.records import RecordError, RunDirectory, open_regular
-from deepccg.sweep.job import JobSpec, execute
+from deepccg.sweep.job import GRACE_SECONDS, JobSpec, execute
 
 PROGRESS_SECONDS = 0.5  # between two reports of progress
-GRACE_SECONDS = 60.0  # for the step in progress and a checkpoint
 
 
 def main() -> None:
