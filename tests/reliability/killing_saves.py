@@ -39,14 +39,18 @@ def trained(seeds: int = 2) -> list[DeepCCGClassifier]:
 def kill_a_saver(
     path: Path, models: list[DeepCCGClassifier], rng: random.Random, figures: SaveFigures
 ) -> None:
-    """Kill one process with a thread for each model, then load, look around and save again."""
+    """Kill one process with a thread for each model, then load, look around and save again.
+
+    Half of them die inside a write, a sync or a rename, the others at any time.
+    """
     whole = {_bytes_of(model, path) for model in models}
-    pid, started = _fork_saver(path, models, rng)
+    inside = Moment(call=rng.randrange(40), part=rng.random()) if rng.random() < 0.5 else None
+    pid, started = _fork_saver(path, models, inside)
     with open(started, "rb") as begun:  # noqa: PTH123  (a descriptor)
         begun.read(1)
-        time.sleep(rng.uniform(0, 0.03))
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
+        if inside is None:
+            time.sleep(rng.uniform(0, 0.05))
+            os.kill(pid, signal.SIGKILL)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
     left = [file for file in path.parent.iterdir() if is_temporary(file)]
     figures.kills += 1
@@ -63,9 +67,10 @@ def _bytes_of(model: DeepCCGClassifier, path: Path) -> bytes:
     return path.read_bytes()
 
 
-def _fork_saver(path: Path, models: list[DeepCCGClassifier], rng: random.Random) -> tuple[int, int]:
-    """Fork a process that saves for ever; half of them die inside a write, sync or rename."""
-    inside = Moment(call=rng.randrange(60), part=rng.random()) if rng.random() < 0.5 else None
+def _fork_saver(
+    path: Path, models: list[DeepCCGClassifier], inside: Moment | None
+) -> tuple[int, int]:
+    """Fork a process that saves for ever, or until it dies in one of its low-level calls."""
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:

@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import json
 import os
 import random
 import secrets
@@ -12,10 +13,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from killing_saves import SaveFigures, kill_a_saver, trained
 from PIL import Image
 
 from deepccg import DeepCCGClassifier
+from deepccg.core import State
+from deepccg.learners.state_file import load_state, save_state
 from deepccg.records import is_temporary, temporary_directory, write_atomically
 from deepccg.streams.cache import write_entry
 from deepccg.streams.images import ImageSource
@@ -77,6 +81,27 @@ def test_threads_that_save_classifiers(tmp_path: Path) -> None:
         found = DeepCCGClassifier.load(path).predict_proba(x)
         assert any(np.array_equal(found, each) for each in expected)
     assert failures == []
+
+
+def test_a_file_that_is_replaced_while_it_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Header and tensors come from the same file, the one before."""
+    path = tmp_path / "model"
+    states = [State({"x": torch.full((1000,), float(n))}, {"n": n}) for n in range(2)]
+    save_state(path, states[0], {})
+    parse = json.loads
+
+    def parse_late(text: str) -> object:
+        save_state(path, states[1], {})  # after the header was read, before the tensors are
+        return parse(text)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(json, "loads", parse_late)
+        state, _ = load_state(path)
+    assert state.meta == {"n": 0}
+    assert torch.equal(state.tensors["x"], states[0].tensors["x"])
+    assert load_state(path)[0].meta == {"n": 1}
 
 
 def test_processes_of_the_same_number(tmp_path: Path) -> None:
@@ -273,8 +298,9 @@ def test_a_directory_that_is_not_renamed_is_removed(tmp_path: Path) -> None:
 
 
 def test_kills_while_saving(tmp_path: Path) -> None:
-    models, figures, rng = trained(2), SaveFigures(), random.Random(0)  # noqa: S311  (to choose moments)
+    models, figures = trained(2), SaveFigures()
+    rng = random.Random(0)  # noqa: S311  (to choose moments)
     for number in range(24):
         kill_a_saver(tmp_path / "model", models[: 1 + number % 2], rng, figures)
     assert (figures.kills, figures.failures) == (24, 0)
-    assert figures.cut >= 6
+    assert figures.cut >= 4

@@ -20,7 +20,7 @@ from typing import Any, cast
 
 import tomli_w
 
-from deepccg.records.atomic import write_atomically
+from deepccg.records.atomic import naming, temporary_directory, write_atomically
 from deepccg.records.directory import RunDirectory, find_run_directories
 from deepccg.records.files import check_regular, read_regular
 from deepccg.records.metrics import summary
@@ -148,7 +148,10 @@ def run_name(run: RecordedRun) -> str:
 
 
 def write_directories(runs: Sequence[RecordedRun], directory: str | os.PathLike[str]) -> None:
-    """Write each run as a run directory below ``directory``; none of them may be there yet."""
+    """Write each run as a run directory below ``directory``; none of them may be there yet.
+
+    Each appears whole; if the disk is full, those before it stay.
+    """
     targets = {run_name(run): run for run in runs}
     if len(targets) < len(runs):
         raise RecordError("two of these runs have the same name: export them one by one")
@@ -156,15 +159,21 @@ def write_directories(runs: Sequence[RecordedRun], directory: str | os.PathLike[
         if (there := Path(directory) / name).exists():
             raise RecordError(f"{there} is there already: give another directory")
     for name, run in targets.items():
-        target = RunDirectory(Path(directory) / name)
-        records = b"".join(record_line(record) + b"\n" for record in run.records())
-        write_atomically(target.records_path, records)
-        for part in PARTS:
-            if (content := run.part(part)) is not None:
-                text = json.dumps(content, indent=2) + "\n"
-                write_atomically(target.path / f"{part}.json", text.encode())
-        # Last: what has no config.toml is not a run yet.
-        write_atomically(target.config_path, tomli_w.dumps(run.config()).encode())
+        place = Path(directory) / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with naming(place), temporary_directory(place) as written:
+            _write_run(run, RunDirectory(written))
+            written.rename(place)
+
+
+def _write_run(run: RecordedRun, target: RunDirectory) -> None:
+    records = b"".join(record_line(record) + b"\n" for record in run.records())
+    write_atomically(target.records_path, records)
+    for part in PARTS:
+        if (content := run.part(part)) is not None:
+            text = json.dumps(content, indent=2) + "\n"
+            write_atomically(target.path / f"{part}.json", text.encode())
+    write_atomically(target.config_path, tomli_w.dumps(run.config()).encode())
 
 
 def _parse(line: bytes) -> dict[str, Any]:

@@ -63,7 +63,7 @@ def _replaced(target: Path, content: bytes, previous: Path | None) -> bool:
 
 
 @contextlib.contextmanager
-def temporary_directory(target: Path) -> Iterator[Path]:
+def temporary_directory(target: Path, mode: int = 0o777) -> Iterator[Path]:
     """Make a directory beside ``target``, to be filled and renamed; else it is removed at the end.
 
     What killed processes left beside ``target``, for whatever name, is removed first.
@@ -71,7 +71,7 @@ def temporary_directory(target: Path) -> Iterator[Path]:
     _remove_leftovers(target.parent, ".")
     while True:
         temporary = _temporary_name(target)
-        temporary.mkdir(mode=0o700)
+        temporary.mkdir(mode)
         with _lock(temporary) as held:
             if held is False:  # removed before it could be locked
                 continue

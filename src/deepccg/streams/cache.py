@@ -68,7 +68,7 @@ def write_entry(directory: Path, source: ImageSource, image_size: tuple[int, int
     _log.info("decoding %d images into %s", len(source), directory)
     try:
         directory.parent.mkdir(parents=True, exist_ok=True)
-        with temporary_directory(directory) as temporary:
+        with temporary_directory(directory, 0o700) as temporary:
             _write_files(temporary, source, image_size)
             _move_into_place(temporary, directory)
     except OSError as error:
