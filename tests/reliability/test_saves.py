@@ -2,7 +2,6 @@
 
 import contextlib
 import fcntl
-import json
 import os
 import random
 import secrets
@@ -10,6 +9,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -90,15 +90,16 @@ def test_a_file_that_is_replaced_while_it_is_loaded(
     path = tmp_path / "model"
     states = [State({"x": torch.full((1000,), float(n))}, {"n": n}) for n in range(2)]
     save_state(path, states[0], {})
-    parse = json.loads
+    map_file, late = torch.UntypedStorage.from_file, []
 
-    def parse_late(text: str) -> object:
-        save_state(path, states[1], {})  # after the header was read, before the tensors are
-        return parse(text)
+    def map_late(*arguments: Any, **options: Any) -> Any:
+        late.append(save_state(path, states[1], {}))  # the header was read, the tensors were not
+        return map_file(*arguments, **options)
 
     with monkeypatch.context() as patched:
-        patched.setattr(json, "loads", parse_late)
+        patched.setattr(torch.UntypedStorage, "from_file", map_late)
         state, _ = load_state(path)
+    assert late
     assert state.meta == {"n": 0}
     assert torch.equal(state.tensors["x"], states[0].tensors["x"])
     assert load_state(path)[0].meta == {"n": 1}
