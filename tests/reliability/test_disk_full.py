@@ -4,6 +4,7 @@ import contextlib
 import json
 import re
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -137,6 +138,15 @@ def test_a_page_or_an_archive_that_does_not_fit(
     small_disk(1024)
     for arguments in (("--to", place / "runs"), ("--to", place / "runs.jsonl")):
         assert command("archive", tmp_path / "run", *arguments).code == 0  # nothing is in the way
+
+
+def test_output_that_has_no_room() -> None:
+    code = "from deepccg.cli import main; import sys; sys.argv[1:] = ['version']; main()"
+    command = [sys.executable, "-c", code]
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, check=False)
+    assert done.returncode == 2
+    assert done.stderr.decode() == f"Error: standard output: {NO_ROOM}\n"
 
 
 @pytest.mark.slow  # workers that import torch
