@@ -3,6 +3,7 @@
 Nothing waits, nothing is read without end, nothing is written outside: one line names the file.
 """
 
+import gzip
 import os
 import shutil
 import socket
@@ -208,6 +209,16 @@ def test_an_archive_that_is_a_pipe(tmp_path: Path) -> None:
         os.mkfifo(tmp_path / f"runs{ending}")
         with pytest.raises(RecordError, match="is not a regular file"):
             find_runs([tmp_path / f"runs{ending}"])
+
+
+def test_an_archive_that_unpacks_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A megabyte for each kilobyte; the limit is lowered so that this takes no time."""
+    monkeypatch.setattr("deepccg.records.archive.LARGEST", 4 << 20)
+    (tmp_path / "runs.jsonl.gz").write_bytes(gzip.compress(bytes(64 << 20)))
+    with pytest.raises(RecordError, match=r"jsonl\.gz unpacks to more than 4,194,304 bytes"):
+        find_runs([tmp_path / "runs.jsonl.gz"])
 
 
 def test_links_that_the_user_names_are_followed(
