@@ -1,10 +1,12 @@
 """Kill many runs and feed many broken inputs; `make torture`.
 
-    python benchmarks/torture.py --kills 500 --fuzz 2000
+    python benchmarks/torture.py --kills 500 --saves 500 --fuzz 2000
 
 Every kill is a SIGKILL to a process of its own: half of them inside a checkpoint's writes and
 renames, the others at any write or at any time. Each run is then continued to its end, and every
-file and the printed table are compared with those of a run to which nothing happened.
+file and the printed table are compared with those of a run to which nothing happened. Processes
+that save a classifier again and again, with one thread or two, are killed likewise: the file must
+be one of those saved, whole, and the next save must remove what was left.
 """
 
 import argparse
@@ -29,6 +31,7 @@ from killing import (  # noqa: E402  (it lies with the tests)
     random_moment,
     whole_run,
 )
+from killing_saves import SaveFigures, kill_a_saver, trained  # noqa: E402
 from mutated_files import KINDS, load_mutated  # noqa: E402
 from threaded_calls import call_from_threads  # noqa: E402
 
@@ -62,6 +65,23 @@ def kills(wanted: int, seed: int) -> Figures:
         f"{figures.in_a_checkpoint} while a checkpoint was written, "
         f"{figures.from_previous} continued from the previous checkpoint, "
         f"{figures.mismatches} mismatches ({time.monotonic() - began:.0f} s, seed {seed})"
+    )
+    return figures
+
+
+def saves(wanted: int, seed: int) -> SaveFigures:
+    """So many kills of processes that save; every other one with two threads."""
+    rng = random.Random(seed)  # noqa: S311  (to choose moments)
+    figures, began, models = SaveFigures(), time.monotonic(), trained(2)
+    with tempfile.TemporaryDirectory() as place:
+        for number in range(wanted):
+            kill_a_saver(Path(place) / "model", models[: 1 + number % 2], rng, figures)
+            if number % 100 == 99:
+                print(f"{figures.kills} saves killed", flush=True)
+    print(
+        f"{figures.kills} kills while a classifier was saved, half of them by two threads: "
+        f"{figures.cut} left a temporary, at most {figures.most_left} at once, all removed by the "
+        f"next save; {figures.failures} failures ({time.monotonic() - began:.0f} s, seed {seed})"
     )
     return figures
 
@@ -112,6 +132,7 @@ def threads(wanted: int, seed: int) -> int:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("--kills", type=int, default=500)
+    parser.add_argument("--saves", type=int, default=500, help="kills while saving")
     parser.add_argument("--fuzz", type=int, default=2000, help="cases; 0 leaves them out")
     parser.add_argument("--files", type=int, default=0, help="mutated files of classifiers")
     parser.add_argument("--threads", type=int, default=0, help="calls from several threads")
@@ -122,8 +143,9 @@ def main() -> None:
     failed += files(arguments.files, arguments.seed) if arguments.files else 0
     failed += threads(arguments.threads, arguments.seed) if arguments.threads else 0
     prepare()
+    saved = saves(arguments.saves, arguments.seed)
     figures = kills(arguments.kills, arguments.seed)
-    sys.exit(1 if failed or figures.mismatches else 0)
+    sys.exit(1 if failed or figures.mismatches or saved.failures else 0)
 
 
 if __name__ == "__main__":

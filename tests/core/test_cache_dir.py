@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from deepccg.core import cache_dir
+from deepccg.core.atomic import temporary_directory
 from deepccg.core.cache_dir import (
     default_cache_dir,
     make_directory,
-    scratch_directory,
     untrusted_reason,
 )
 
@@ -94,10 +94,10 @@ def test_directories_are_made_for_us_alone_whatever_the_umask(tmp_path: Path) ->
             make_directory(place)
 
 
-def test_a_scratch_directory_in_use_is_left_alone(tmp_path: Path) -> None:
-    with scratch_directory(tmp_path) as first:
+def test_a_temporary_directory_in_use_is_left_alone(tmp_path: Path) -> None:
+    with temporary_directory(tmp_path / "x") as first:
         (first / "file").touch()
-        with scratch_directory(tmp_path) as second:
+        with temporary_directory(tmp_path / "x") as second:
             assert first != second
             assert (first / "file").exists()
         assert list(tmp_path.iterdir()) == [first]
@@ -107,8 +107,8 @@ def test_a_scratch_directory_in_use_is_left_alone(tmp_path: Path) -> None:
 def test_what_a_killed_process_left_is_removed_by_the_next(tmp_path: Path) -> None:
     program = (
         "import sys, time; from pathlib import Path\n"
-        "from deepccg.core.cache_dir import scratch_directory\n"
-        "with scratch_directory(Path(sys.argv[1])) as scratch:\n"
+        "from deepccg.core.atomic import temporary_directory\n"
+        "with temporary_directory(Path(sys.argv[1], 'x')) as scratch:\n"
         "    (scratch / 'half').write_bytes(b'written')\n"
         "    print('ready', flush=True); time.sleep(600)\n"
     )
@@ -116,12 +116,12 @@ def test_what_a_killed_process_left_is_removed_by_the_next(tmp_path: Path) -> No
     with subprocess.Popen(arguments, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
-        with scratch_directory(tmp_path):
+        with temporary_directory(tmp_path / "x"):
             assert len(list(tmp_path.iterdir())) == 2  # it is alive
         process.send_signal(signal.SIGKILL)
     (left,) = tmp_path.iterdir()
     assert (left / "half").exists()
-    with scratch_directory(tmp_path) as scratch:
+    with temporary_directory(tmp_path / "x") as scratch:
         assert list(tmp_path.iterdir()) == [scratch]
 
 
@@ -129,10 +129,10 @@ def test_what_a_killed_process_left_is_removed_by_the_next(tmp_path: Path) -> No
 def test_two_that_begin_at_once_do_not_remove_each_other(tmp_path: Path) -> None:
     program = (
         "import sys, time; from pathlib import Path\n"
-        "from deepccg.core.cache_dir import scratch_directory\n"
+        "from deepccg.core.atomic import temporary_directory\n"
         "while time.time() < float(sys.argv[2]): pass\n"
         "for _ in range(300):\n"
-        "    with scratch_directory(Path(sys.argv[1])) as scratch:\n"
+        "    with temporary_directory(Path(sys.argv[1], 'x')) as scratch:\n"
         "        (scratch / 'file').write_bytes(b'mine')\n"
         "        assert (scratch / 'file').read_bytes() == b'mine'\n"
     )

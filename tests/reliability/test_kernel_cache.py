@@ -162,12 +162,12 @@ def test_a_kill_while_compiling_leaves_nothing_behind(tmp_path: Path) -> None:
     environment = os.environ | {"DEEPCCG_CACHE": str(kernels.parent)}
     arguments = [sys.executable, "-c", ASK]
     process = subprocess.Popen(arguments, env=environment, start_new_session=True)
-    while not list(kernels.glob(".partial-*/*")):  # the compiler has begun to write
+    while not list(kernels.glob(".*.tmp/*")):  # the compiler has begun to write
         assert process.poll() is None
         time.sleep(0.01)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-    assert list(kernels.glob(".partial-*/*"))
+    assert list(kernels.glob(".*.tmp/*"))
     assert not list(kernels.glob("*.so"))
     assert start(kernels.parent, ASK).stdout == "None\n"
     (library,) = kernels.iterdir()

@@ -156,7 +156,7 @@ def test_many_at_once(tmp_path: Path, write_folder) -> None:
 
     with ThreadPoolExecutor(4) as pool:
         assert len(set(pool.map(total, range(8)))) == 1
-    assert not list((tmp_path / "cache").rglob(".partial-*"))
+    assert not list((tmp_path / "cache").rglob("*.tmp"))
 
 
 def test_a_failure_half_way_leaves_nothing(tmp_path: Path, source: ImageSource) -> None:
@@ -191,7 +191,7 @@ def test_what_a_killed_process_left_is_removed_by_the_next(
         assert len(list(tmp_path.iterdir())) == 2  # what is in use stays
         process.send_signal(signal.SIGKILL)
     shutil.rmtree(tmp_path / "entry")
-    assert len(list(tmp_path.glob(".partial-*/x.npy"))) == 1
+    assert len(list(tmp_path.glob(".*.tmp/x.npy"))) == 1
     write_entry(tmp_path / "entry", source, (6, 5))
     assert [path.name for path in tmp_path.iterdir()] == ["entry"]
 

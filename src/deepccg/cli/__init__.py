@@ -3,6 +3,7 @@
 Commands import what they need when they run, so that ``--help`` answers at once.
 """
 
+import errno
 import io
 import os
 import sys
@@ -73,7 +74,9 @@ def main() -> None:
     except OSError as error:  # a place that cannot be read or written
         if os.environ.get("DEEPCCG_DEBUG"):
             raise
-        place = "" if error.filename is None else f"{error.filename}: "
+        # Every file that is written is named; what has no name then is where this prints to.
+        nameless = "standard output: " if error.errno == errno.ENOSPC else ""
+        place = nameless if error.filename is None else f"{error.filename}: "
         _refuse(f"{place}{error.strerror or error}")
 
 

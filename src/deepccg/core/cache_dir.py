@@ -1,4 +1,4 @@
-"""The cache directory: where it is, who may write there, and what is half written in it."""
+"""The cache directory: where it is, and who may write there."""
 
 import atexit
 import contextlib
@@ -8,15 +8,11 @@ import shutil
 import stat
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 if sys.platform != "win32":
-    import fcntl
     import grp
     import pwd
-
-_SCRATCH = ".partial-"
 
 
 def default_cache_dir() -> Path:
@@ -107,40 +103,3 @@ def _others_write(about: os.stat_result) -> bool:
     except KeyError:
         return True
     return group.gr_name != owner or not set(group.gr_mem) <= {owner}
-
-
-@contextlib.contextmanager
-def scratch_directory(parent: Path) -> Iterator[Path]:
-    """A new directory in ``parent``, removed at the end; so are those of killed processes, now.
-
-    Each is locked by its process, and a lock goes with a process. Where files cannot be locked,
-    nothing of others is removed.
-    """
-    make_directory(parent)
-    with contextlib.ExitStack() as stack:
-        with _lock(parent):  # so that nobody takes a new directory, not yet locked, for an old one
-            _remove_abandoned(parent)
-            scratch = Path(tempfile.mkdtemp(prefix=_SCRATCH, dir=parent))
-            stack.enter_context(_lock(scratch))
-        stack.callback(shutil.rmtree, scratch, ignore_errors=True)
-        yield scratch
-
-
-def _remove_abandoned(parent: Path) -> None:
-    for scratch in parent.glob(f"{_SCRATCH}*"):
-        with _lock(scratch, wait=False) as locked:
-            if locked:
-                shutil.rmtree(scratch, ignore_errors=True)
-
-
-@contextlib.contextmanager
-def _lock(directory: Path, wait: bool = True) -> Iterator[bool]:
-    """Yield whether the directory could be locked; it is until the block or the process ends."""
-    with contextlib.ExitStack() as stack:
-        locked = False
-        with contextlib.suppress(OSError):  # in use, gone, or no such locks here
-            descriptor = os.open(directory, os.O_RDONLY)
-            stack.callback(os.close, descriptor)
-            fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
-            locked = True
-        yield locked

@@ -20,12 +20,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from deepccg.core.cache_dir import (
-    default_cache_dir,
-    make_directory,
-    scratch_directory,
-    untrusted_reason,
-)
+from deepccg.core.atomic import temporary_directory
+from deepccg.core.cache_dir import default_cache_dir, make_directory, untrusted_reason
 
 _HEADER = Path(__file__).with_name("kernel.h")
 
@@ -190,7 +186,7 @@ def _require_trust(path: Path) -> None:
 
 def _compile(name: str, command: list[str], sources: Sequence[Path], directory: Path) -> Path:
     """Compile the library into ``directory``: it is there whole or not at all."""
-    with scratch_directory(directory) as scratch:
+    with temporary_directory(directory / name, 0o700) as scratch:
         built = scratch / "library.so"
         subprocess.run(  # noqa: S603  (a compiler that the user has chosen or installed)
             [*command, "-o", str(built), *map(str, sources)],

@@ -3,8 +3,9 @@
 A directory per data set, source and part holds ``x.npy`` (uint8 ``[N, C, H, W]``), ``y.npy``,
 ``rows.npy`` (which images of the source they are: the stored split) and ``meta.json``. It is
 written beside its place and renamed, so it is there whole or not at all, also when several
-processes decode the same data at once. A file of another size or content than was written is no
-entry; its content is looked at only when its time of change is another, too.
+processes decode the same data at once; what a killed process left is removed by the next. A file of
+another size or content than was written is no entry; its content is looked at only when its time of
+change is another, too.
 """
 
 import contextlib
@@ -22,7 +23,8 @@ from typing import IO, Any
 import numpy as np
 
 from deepccg.core import InputError
-from deepccg.core.cache_dir import scratch_directory
+from deepccg.core.atomic import temporary_directory
+from deepccg.core.cache_dir import make_directory
 from deepccg.streams.images import ImageSource, decode
 from deepccg.streams.stream import Array, IntArray
 
@@ -69,7 +71,8 @@ def write_entry(directory: Path, source: ImageSource, image_size: tuple[int, int
     """Decode all images into ``directory``, or use what another process has put there first."""
     _log.info("decoding %d images into %s", len(source), directory)
     try:
-        with scratch_directory(directory.parent) as scratch:
+        make_directory(directory.parent)
+        with temporary_directory(directory, 0o700) as scratch:
             _write_files(scratch, source, image_size)
             _move_into_place(scratch, directory)
     except OSError as error:
@@ -154,11 +157,8 @@ def _synced(file: Path) -> Iterator[IO[bytes]]:
 def _move_into_place(scratch: Path, directory: Path) -> None:
     if directory.exists() and read_entry(directory) is None:
         # A damaged entry is renamed first, so that nobody sees it half removed.
-        with (
-            scratch_directory(directory.parent) as grave,
-            contextlib.suppress(OSError),  # another process may have discarded it
-        ):
-            directory.rename(grave / "damaged")
+        with temporary_directory(directory) as grave, contextlib.suppress(OSError):
+            directory.rename(grave / "damaged")  # unless another process has discarded it
     try:
         scratch.rename(directory)
     except OSError:
