@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from deepccg.atomic import temporary_directory
 from deepccg.core import cache_dir
-from deepccg.core.atomic import temporary_directory
 from deepccg.core.cache_dir import (
     default_cache_dir,
     make_directory,
@@ -107,7 +107,7 @@ def test_a_temporary_directory_in_use_is_left_alone(tmp_path: Path) -> None:
 def test_what_a_killed_process_left_is_removed_by_the_next(tmp_path: Path) -> None:
     program = (
         "import sys, time; from pathlib import Path\n"
-        "from deepccg.core.atomic import temporary_directory\n"
+        "from deepccg.atomic import temporary_directory\n"
         "with temporary_directory(Path(sys.argv[1], 'x')) as scratch:\n"
         "    (scratch / 'half').write_bytes(b'written')\n"
         "    print('ready', flush=True); time.sleep(600)\n"
@@ -129,7 +129,7 @@ def test_what_a_killed_process_left_is_removed_by_the_next(tmp_path: Path) -> No
 def test_two_that_begin_at_once_do_not_remove_each_other(tmp_path: Path) -> None:
     program = (
         "import sys, time; from pathlib import Path\n"
-        "from deepccg.core.atomic import temporary_directory\n"
+        "from deepccg.atomic import temporary_directory\n"
         "while time.time() < float(sys.argv[2]): pass\n"
         "for _ in range(300):\n"
         "    with temporary_directory(Path(sys.argv[1], 'x')) as scratch:\n"

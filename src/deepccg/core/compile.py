@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from deepccg.core.atomic import temporary_directory
+from deepccg.atomic import temporary_directory
 from deepccg.core.cache_dir import default_cache_dir, make_directory, untrusted_reason
 
 _HEADER = Path(__file__).with_name("kernel.h")

@@ -1,6 +1,6 @@
 """Run directories, the records in them, and metrics as pure functions of these. No torch here."""
 
-from deepccg.core.atomic import (
+from deepccg.atomic import (
     is_temporary,
     remove_temporaries,
     temporary_directory,

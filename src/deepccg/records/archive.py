@@ -20,7 +20,7 @@ from typing import Any, cast
 
 import tomli_w
 
-from deepccg.core.atomic import naming, temporary_directory, write_atomically
+from deepccg.atomic import naming, temporary_directory, write_atomically
 from deepccg.records.directory import RunDirectory, find_run_directories
 from deepccg.records.files import check_regular, read_regular
 from deepccg.records.metrics import summary

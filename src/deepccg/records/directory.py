@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from deepccg.core.atomic import write_atomically
+from deepccg.atomic import write_atomically
 from deepccg.records.files import (
     append_durably,
     check_regular,

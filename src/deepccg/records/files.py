@@ -9,7 +9,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
-from deepccg.core.atomic import naming, write_durably
+from deepccg.atomic import naming, write_durably
 from deepccg.records.schema import RecordError
 
 _LARGEST_FILE = 1 << 20  # bytes that are read; an audit or a configuration has about a thousand

@@ -22,8 +22,8 @@ from typing import IO, Any
 
 import numpy as np
 
+from deepccg.atomic import temporary_directory
 from deepccg.core import InputError
-from deepccg.core.atomic import temporary_directory
 from deepccg.core.cache_dir import make_directory
 from deepccg.streams.images import ImageSource, decode
 from deepccg.streams.stream import Array, IntArray
