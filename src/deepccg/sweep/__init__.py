@@ -1,9 +1,9 @@
 """Many runs at once, or one in parts: grids, worker processes, clusters."""
 
-from deepccg.sweep.fit import ShardFailed, fit
 from deepccg.sweep.grid import Grid, load_grid, shard_of
 from deepccg.sweep.job import Job, Outcome, SweepStopped
 from deepccg.sweep.scheduler import run_jobs, sweep
+from deepccg.sweep.shards import ShardFailed, fit
 
 __all__ = [
     "Grid",
