@@ -17,6 +17,7 @@ from torch import nn
 
 from deepccg import DeepCCGClassifier, InputError
 from deepccg.estimator.onnx_export import OPSET
+from deepccg.networks import Fourier, Patches
 
 ROOT = Path(__file__).parents[2]
 
@@ -50,6 +51,19 @@ def mixed() -> nn.Module:
     return nn.Sequential(nn.Linear(5, 6), nn.Tanh())
 
 
+def patches(x: Any) -> nn.Module:
+    network = Patches((x.shape[3], *x.shape[1:3]), filters=10, mirror=True)
+    network.fit(torch.from_numpy(x).permute(0, 3, 1, 2), torch.Generator().manual_seed(0))
+    return network
+
+
+def fourier(x: Any) -> nn.Module:
+    torch.manual_seed(0)
+    network = Fourier(x.shape[1], 30).double()
+    network.fit(torch.from_numpy(x), torch.Generator())
+    return network
+
+
 CASES: dict[str, tuple[dict[str, Any], Any, str]] = {
     "mlp": ({}, vectors(), "tensor(double)"),
     "er-ace, single precision": ({"method": "er-ace"}, vectors(np.float32), "tensor(float)"),
@@ -61,6 +75,13 @@ CASES: dict[str, tuple[dict[str, Any], Any, str]] = {
     "float32 module on float64 vectors": ({"encoder": mixed()}, vectors(), "tensor(double)"),
     "slim resnet on bytes": ({"epochs": 1}, images(), "tensor(uint8)"),
     "mlp on small grey bytes": ({}, images(1, 8), "tensor(uint8)"),
+    "patches": ({"encoder": patches(images()[0])}, images(), "tensor(uint8)"),
+    "patches of shrunk images": (
+        {"encoder": patches(images(1, 61)[0])},
+        images(1, 61),
+        "tensor(uint8)",
+    ),
+    "fourier": ({"encoder": fourier(vectors()[0])}, vectors(), "tensor(double)"),
     "own convolutions on floats": (
         {"encoder": conv(), "epochs": 2},
         (images(1)[0] / np.float32(255), images(1)[1]),

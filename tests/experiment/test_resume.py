@@ -62,6 +62,21 @@ def test_a_run_continues_from_its_last_checkpoint(
     assert contents(tmp_path / "run") == uninterrupted[method]
 
 
+@pytest.mark.parametrize("method", ["er", "ccg"])
+@pytest.mark.parametrize("kind", ["patches", "fourier"])
+@pytest.mark.parametrize("step", [1, 13])
+def test_a_run_on_fixed_features_continues(
+    tmp_path: Path, checkpoint_every, stop_at, interrupted, method: str, kind: str, step: int
+) -> None:
+    settings = {**QUICK, "method": method, "network.kind": kind, "memory": 30}
+    run(directory=tmp_path / "whole", **settings)
+    checkpoint_every(0)
+    with pytest.raises(interrupted):
+        run(directory=tmp_path / "run", progress=stop_at(step), **settings)
+    continued(tmp_path / "run", **settings)
+    assert contents(tmp_path / "run") == contents(tmp_path / "whole")
+
+
 @pytest.mark.parametrize("method", ONLINE)
 def test_records_after_the_last_checkpoint_are_written_again(
     tmp_path: Path, uninterrupted, checkpoint_every, interrupted, method: str

@@ -16,10 +16,10 @@ from deepccg.gaussian import (
     ClassScores,
     ClassStatistics,
     RunningClassifier,
-    likeliest_shrinkage,
+    likeliest_strength,
     log_marginal_likelihood,
 )
-from deepccg.gaussian.shared_covariance import degrees_of_freedom, shrunk
+from deepccg.gaussian.shared_covariance import degrees_of_freedom, prior_beside
 
 CPU = torch.device("cpu")
 
@@ -106,7 +106,7 @@ def test_single_precision_far_from_the_origin_is_as_good_as_double() -> None:
         statistics = statistics_of(z[:0], y[:0], 3, dtype)
         for each, labels in zip(z.split(7), y.split(7), strict=True):
             statistics.add(each.to(dtype), labels)
-        logits.append(ClassScores(statistics, 0.05).plug_in(query))
+        logits.append(ClassScores(statistics, 20.0).plug_in(query))
     probabilities = [each.softmax(dim=1) for each in logits]
     torch.testing.assert_close(*probabilities, rtol=0, atol=2e-3)
     raw = z.float().T @ z.float() - 3000 * torch.outer(z.mean(0).float(), z.mean(0).float())
@@ -116,8 +116,8 @@ def test_single_precision_far_from_the_origin_is_as_good_as_double() -> None:
 def test_the_predictive_is_scipys_multivariate_t() -> None:
     z, y = examples(40, dim=5, classes=3)
     statistics = statistics_of(z, y, 3)
-    scores = ClassScores(statistics, 0.1, inverse=True)
-    ridge, strength, freedom = shrunk(statistics, 0.1)
+    scores = ClassScores(statistics, 4.0, inverse=True)
+    ridge, strength, freedom = prior_beside(statistics, 4.0)
     degrees = strength + freedom + 2
     psi = scatter_of(z, y) + ridge * torch.eye(5, dtype=torch.float64)
     query = z[:7] + 1
@@ -133,7 +133,7 @@ def test_the_predictive_is_the_integral_over_mean_and_variance() -> None:
     z = torch.tensor([[0.3], [1.1], [0.7], [4.0], [5.0]], dtype=torch.float64)
     y = torch.tensor([0, 0, 0, 1, 1])
     statistics = statistics_of(z, y, 2)
-    ridge, strength, freedom = shrunk(statistics, 0.3)
+    ridge, strength, freedom = prior_beside(statistics, 1.3)
     psi, nu = float(scatter_of(z, y)) + ridge, strength + 2 + freedom  # inverse-Wishart, D = 1
 
     def density(query: float, mean: float, count: int) -> float:
@@ -150,7 +150,7 @@ def test_the_predictive_is_the_integral_over_mean_and_variance() -> None:
 
         return integrate.quad(integrand, 0, np.inf, epsabs=1e-12)[0]
 
-    scores = ClassScores(statistics, 0.3, inverse=True)
+    scores = ClassScores(statistics, 1.3, inverse=True)
     for query in (-0.5, 1.0, 3.7):
         found = scores.student_t(torch.tensor([[query]], dtype=torch.float64)).exp()[0]
         expected = [density(query, float(z[y == c].mean()), int((y == c).sum())) for c in (0, 1)]
@@ -160,7 +160,7 @@ def test_the_predictive_is_the_integral_over_mean_and_variance() -> None:
 def test_the_plug_in_is_a_normal_density_with_the_posterior_mean() -> None:
     z, y = examples(60, dim=4, classes=3)
     statistics = statistics_of(z, y, 3)
-    ridge, strength, freedom = shrunk(statistics, 0.2)
+    ridge, strength, freedom = prior_beside(statistics, 14.0)
     sigma = (scatter_of(z, y) + ridge * torch.eye(4, dtype=torch.float64)) / (strength + freedom)
     query = z[:9] - 1
     expected = torch.tensor(
@@ -169,12 +169,11 @@ def test_the_plug_in_is_a_normal_density_with_the_posterior_mean() -> None:
             axis=1,
         )
     )
-    found = ClassScores(statistics, 0.2).plug_in(query)
+    found = ClassScores(statistics, 14.0).plug_in(query)
     torch.testing.assert_close(found.log_softmax(dim=1), expected.log_softmax(dim=1))
-    # The covariance is shrunk by what was asked, to the rounding of the ridge.
-    share = ridge / (float(statistics.trace) / 4 + ridge)
-    assert share == pytest.approx(0.2, rel=0.1)
-    assert freedom == 57
+    # The ridge is that of 14 examples of the mean variance, but for its rounding.
+    assert (strength, freedom) == (14, 57)
+    assert ridge == pytest.approx(14 * float(scatter_of(z, y).trace()) / 4 / 57, rel=0.1)
 
 
 @pytest.mark.parametrize("wrong", ["total covariance", "no bias", "count divided twice"])
@@ -182,14 +181,14 @@ def test_wrong_variants_are_told_apart(wrong: str) -> None:
     """Each is a bug seen in public code."""
     z, y = examples(60, dim=4, classes=3)
     statistics = statistics_of(z, y, 3)
-    scores = ClassScores(statistics, 0.2)
+    scores = ClassScores(statistics, 14.0)
     right = scores.plug_in(z).log_softmax(dim=1)
     if wrong == "total covariance":
         everything = statistics_of(z, torch.zeros_like(y), 1)
         assert everything.scatter is not None
         assert statistics.scatter is not None
         statistics.scatter.values.copy_(everything.scatter.values)
-        scores = ClassScores(statistics, 0.2)
+        scores = ClassScores(statistics, 14.0)
     elif wrong == "no bias":
         scores.square = torch.zeros_like(scores.square)
     else:
@@ -220,25 +219,23 @@ def test_the_marginal_likelihood_is_the_product_of_predictives(seed: int) -> Non
     assert found == pytest.approx(total, rel=1e-9)
 
 
-def test_the_likeliest_shrinkage_follows_the_data() -> None:
-    """Isotropic data are shrunk far, strongly correlated ones hardly."""
+def test_the_likeliest_strength_follows_the_data() -> None:
+    """For isotropic data the prior is worth much, for strongly correlated ones little."""
     generator = torch.Generator().manual_seed(0)
     y = torch.arange(300) % 3
     round_data = torch.randn(300, 20, generator=generator, dtype=torch.float64)
     stretched = round_data * torch.logspace(-2, 2, 20, dtype=torch.float64)
-    far, hardly = (likeliest_shrinkage(statistics_of(z, y, 3)) for z in (round_data, stretched))
-    assert far > 0.5 > 0.05 > hardly
+    much, little = (likeliest_strength(statistics_of(z, y, 3)) for z in (round_data, stretched))
+    assert much > 300 > 20 > little
     statistics = statistics_of(round_data, y, 3)
     assert statistics.scatter is not None
     eigenvalues = torch.linalg.eigvalsh(statistics.scatter.dense())
-    freedom = degrees_of_freedom(statistics)
-    variance = float(statistics.trace) / 20 / freedom
+    variance = float(statistics.trace) / 20 / degrees_of_freedom(statistics)
 
-    def likelihood(share: float) -> float:
-        nu = freedom * share / (1 - share)
-        return log_marginal_likelihood(eigenvalues, statistics.count, nu, variance)
+    def likelihood(strength: float) -> float:
+        return log_marginal_likelihood(eigenvalues, statistics.count, strength, variance)
 
-    assert likelihood(far) >= max(likelihood(s) for s in (0.01, 0.1, 0.3, 0.5, 0.9))
+    assert likelihood(much) >= max(likelihood(nu) for nu in (1, 10, 100, 1000))
 
 
 @pytest.mark.parametrize("student_t", [False, True])
@@ -248,7 +245,7 @@ def test_following_is_solving_afresh(student_t: bool, half_life: float) -> None:
     query = z[:5] + 0.3
     fresh, follows = (
         RunningClassifier(
-            statistics_of(z[:0], y[:0], 4), 0.05, student_t=student_t, half_life=half_life
+            statistics_of(z[:0], y[:0], 4), 20.0, student_t=student_t, half_life=half_life
         )
         for _ in range(2)
     )
@@ -269,12 +266,12 @@ def test_following_is_solving_afresh(student_t: bool, half_life: float) -> None:
 @pytest.mark.slow
 def test_following_over_ten_thousand_steps() -> None:
     z, y = examples(10_000, dim=32, classes=5)
-    follows = RunningClassifier(statistics_of(z[:0], y[:0], 5), 0.05)
+    follows = RunningClassifier(statistics_of(z[:0], y[:0], 5), 20.0)
     follows.follow = True
     for each, labels in zip(z.split(1), y.split(1), strict=True):
         follows.add(each, labels)
         follows.scores()
-    fresh = ClassScores(statistics_of(z, y, 5), 0.05)
+    fresh = ClassScores(statistics_of(z, y, 5), 20.0)
     found = follows.log_joint(z[:50]).log_softmax(dim=1)
     torch.testing.assert_close(
         found, fresh.plug_in(z[:50]).log_softmax(dim=1), rtol=1e-6, atol=1e-7
@@ -286,14 +283,14 @@ def test_a_class_that_appears_while_following(order: tuple[int, ...]) -> None:
     z, y = examples(90, dim=12, classes=3)
     in_order = torch.cat([(y == c).nonzero().flatten() for c in order])
     column = torch.tensor(order).argsort()[y]  # columns in order of appearance
-    follows = RunningClassifier(statistics_of(z[:0], y[:0], 0), 0.1)
+    follows = RunningClassifier(statistics_of(z[:0], y[:0], 0), 5.0)
     follows.follow = True
     for i in in_order.tolist():
         follows.statistics.grow(int(column[i]) + 1)
         follows.add(z[i : i + 1], column[i : i + 1])
         found = follows.log_joint(z[:4])
         known = follows.statistics.count > 0
-        expected = ClassScores(follows.statistics, 0.1).plug_in(z[:4])
+        expected = ClassScores(follows.statistics, 5.0).plug_in(z[:4])
         torch.testing.assert_close(
             found[:, known].log_softmax(dim=1), expected[:, known].log_softmax(dim=1)
         )
@@ -301,7 +298,7 @@ def test_a_class_that_appears_while_following(order: tuple[int, ...]) -> None:
 
 def test_a_half_life_halves() -> None:
     z, y = examples(41, dim=3, classes=1)
-    fading = RunningClassifier(statistics_of(z[:0], y[:0], 1), 0.1, half_life=8.0)
+    fading = RunningClassifier(statistics_of(z[:0], y[:0], 1), 5.0, half_life=8.0)
     for each in z.split(1):
         fading.add(each, torch.tensor([0]))
     weight = 2.0 ** (-(40 - torch.arange(41, dtype=torch.float64)) / 8)
@@ -315,7 +312,7 @@ def test_a_half_life_halves() -> None:
 
 def test_a_half_life_never_overflows() -> None:
     z, y = examples(3000, dim=3, classes=2)
-    fading = RunningClassifier(statistics_of(z[:0], y[:0], 2, torch.float32), 0.1, half_life=2.0)
+    fading = RunningClassifier(statistics_of(z[:0], y[:0], 2, torch.float32), 5.0, half_life=2.0)
     for each, labels in zip(z.split(3), y.split(3), strict=True):
         fading.add(each.float(), labels)
         assert fading.unit < 2.0**24
@@ -326,10 +323,10 @@ def test_a_half_life_never_overflows() -> None:
 def test_more_features_than_examples_one_example_each_constant_features(student_t: bool) -> None:
     z, y = examples(6, dim=40, classes=3)
     z[:, 7] = 3.0
-    few = ClassScores(statistics_of(z, y, 3), 0.05, inverse=True)
+    few = ClassScores(statistics_of(z, y, 3), 2.0, inverse=True)
     assert torch.isfinite(few.log_joint(z, student_t=student_t)).all()
     single = torch.tensor([0, 1, 2])
-    one_each = ClassScores(statistics_of(z[:3], single, 3), 0.05, inverse=True)
+    one_each = ClassScores(statistics_of(z[:3], single, 3), 2.0, inverse=True)
     nearest = torch.cdist(z, z[:3]).argmin(dim=1)  # nothing is known of the spread
     assert torch.equal(one_each.log_joint(z, student_t=student_t).argmax(dim=1), nearest)
 
@@ -340,7 +337,7 @@ def test_without_a_matrix_the_nearest_mean_wins() -> None:
     statistics.grow(4)
     statistics.add(z, y)
     means = torch.stack([z[y == c].mean(dim=0) for c in range(4)])
-    found = ClassScores(statistics, 1.0).plug_in(z).argmax(dim=1)
+    found = ClassScores(statistics, None).plug_in(z).argmax(dim=1)
     assert torch.equal(found, torch.cdist(z, means).argmin(dim=1))
     assert statistics.scatter is None
 
@@ -353,5 +350,5 @@ def test_ten_thousand_classes() -> None:
     for _ in range(3):
         noise = torch.randn(10_000, 16, generator=generator)
         statistics.add(means + noise, torch.arange(10_000))
-    found = ClassScores(statistics, 0.05).plug_in(means[:500]).argmax(dim=1)
+    found = ClassScores(statistics, 20.0).plug_in(means[:500]).argmax(dim=1)
     assert (found == torch.arange(500)).double().mean() > 0.99

@@ -46,13 +46,16 @@ def test_input_and_cosines_as_written():
     w, b = network.frequency.numpy(), network.phase.numpy()
     expected = np.concatenate([z, np.sqrt(2) * np.cos(z @ w.T + b)], axis=1)
     assert network.dim == expected.shape[1] == 46
-    np.testing.assert_allclose(network(x), expected, atol=1e-9)
+    np.testing.assert_allclose(network.features(x), expected, atol=1e-9)
+    centred = expected - expected[: len(first)].mean(axis=0)
+    length = (centred[: len(first)] ** 2).sum() / (len(first) - 1)
+    np.testing.assert_allclose(network(x), centred * np.sqrt(20 / length), atol=1e-9)
 
 
 def test_inner_products_are_the_gaussian_kernel():
     x = vectors(30)
     features = 200_000
-    z = fitted(x, features)(x).double()
+    z = fitted(x, features).features(x).double()
     inputs, waves = z[:, :6], z[:, 6:]
     expected = torch.exp(-torch.cdist(inputs, inputs).square() / 6)
     torch.testing.assert_close(waves @ waves.T / features, expected, atol=0.02, rtol=0)
@@ -68,7 +71,7 @@ def test_frequencies_and_phases_have_their_distributions():
 def test_either_block_has_a_mean_square_of_one_per_feature():
     """So that a prior that treats all directions alike does."""
     x = torch.randn(4000, 20, generator=generator()) * 7 + 3
-    z = fitted(x[:100], 2000)(x)
+    z = fitted(x[:100], 2000).features(x)
     assert z[:, :20].square().mean() == pytest.approx(1, abs=0.1)
     assert z[:, 20:].square().mean() == pytest.approx(1, abs=0.02)
 
@@ -94,10 +97,17 @@ def test_constant_inputs_have_deviation_one():
     x[:, 2], x[:, 4] = 0.1, 0
     network = fitted(x)
     assert network.deviation[[2, 4]].tolist() == [1, 1]
-    assert not network(x)[:, [2, 4]].abs().gt(1e-6).any()
+    assert not network.features(x)[:, [2, 4]].abs().gt(1e-6).any()
     one = fitted(x[:1])
     assert one.deviation.tolist() == [1] * 6
-    torch.testing.assert_close(one(x)[:, :6], (x - x[0]).float(), atol=1e-3, rtol=0)
+    torch.testing.assert_close(one.features(x)[:, :6], (x - x[0]).float(), atol=1e-3, rtol=0)
+
+
+def test_one_example_gives_embeddings_of_a_common_length_too():
+    x = torch.randn(100, 20, generator=generator())
+    z = fitted(x[:1])(x)
+    assert not z[0].any()
+    assert 10 < z.square().sum(dim=1)[1:].mean() < 80
 
 
 def test_images_are_vectors_too():
@@ -105,7 +115,7 @@ def test_images_are_vectors_too():
     network = fitted(x)
     assert network.dim == 520
     assert torch.equal(network(x), fitted(x.flatten(1))(x.flatten(1)))
-    assert network(x)[:, :20].double().std(dim=0, correction=0).sub(1).abs().max() < 1e-5
+    assert network.features(x)[:, :20].double().std(dim=0, correction=0).sub(1).abs().max() < 1e-5
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -113,7 +123,7 @@ def test_a_state_has_the_seed_and_not_what_is_drawn_from_it(dtype):
     x = vectors()
     network = fitted(x).to(dtype)
     state = network.state_dict()
-    assert sorted(state) == ["deviation", "fitted", "mean", "seed"]
+    assert sorted(state) == ["centre", "deviation", "factor", "fitted", "mean", "seed"]
     other = built(seed=1).to(dtype)
     assert not torch.equal(other.frequency, network.frequency)
     other.load_state_dict(state)

@@ -32,7 +32,9 @@ def generator(seed: int = 0) -> torch.Generator:
 
 
 def fitted(x: torch.Tensor, *, seed: int = 0, **fields: Any) -> Patches:
-    network = Patches(x.shape[1:], **{"filters": 7, "side": 4, **fields})
+    network = Patches(
+        x.shape[1:], **{"filters": 7, "side": 4, "threshold": 0.25, "mirror": False, **fields}
+    )
     network.fit(x, generator(seed))
     return network
 
@@ -115,19 +117,19 @@ def test_it_is_the_direct_formula(channels, height, width, side, grid, as_bytes,
     network = fitted(x, filters=5, side=side, grid=grid, seed=seed)
     expected = direct(x, x, filters=5, side=side, grid=grid, seed=seed)
     assert network.dim == expected.shape[1] == 2 * 5 * grid**2
-    found = network(x)
+    found = network.features(x)
     assert found.dtype == torch.float32
     # A root magnifies what rounding leaves of a mean near 0.
     np.testing.assert_allclose(found.square(), expected**2, atol=2e-5)
-    exact = Patches(x.shape[1:], 5, side, grid).double()
+    exact = Patches(x.shape[1:], 5, side, grid, 0.25, mirror=False).double()
     exact.fit(x, generator(seed))
-    np.testing.assert_allclose(exact(x).square(), expected**2, atol=1e-12)
+    np.testing.assert_allclose(exact.features(x).square(), expected**2, atol=1e-12)
 
 
 @pytest.mark.parametrize("step", ["whitening", "mean", "normalisation", "root"])
 def test_no_step_can_be_left_out(step):
     x = images(20)
-    found = fitted(x)(x).numpy()
+    found = fitted(x).features(x).numpy()
     np.testing.assert_allclose(found, direct(x, x), atol=1e-3)
     assert np.abs(found - direct(x, x, without=step)).max() > 0.05
 
@@ -144,7 +146,7 @@ def test_an_image_and_its_mirror_image_have_the_same_features(channels, height, 
     x = images(5, (channels, height, width), seed)
     network = fitted(x[:3], mirror=True, grid=grid, seed=seed).double()
     assert network.dim == 2 * 7 * grid**2
-    torch.testing.assert_close(network(x), network(x.flip(3)), atol=1e-6, rtol=0)
+    torch.testing.assert_close(network(x), network(x.flip(3)), atol=1e-5, rtol=0)
     plain = fitted(x[:3], grid=grid, seed=seed)
     assert (plain(x) - plain(x.flip(3))).abs().max() > 1e-3
 
@@ -153,22 +155,22 @@ def test_an_image_and_its_mirror_image_have_the_same_features(channels, height, 
 def test_mirrored_features_are_the_mean_of_both_images_features(grid):
     x = images(9)
     mirrored = fitted(x, mirror=True, grid=grid)
-    plain = Patches(SHAPE, 7, 4, grid)
+    plain = Patches(SHAPE, 7, 4, grid, 0.25, mirror=False)
     plain.load_state_dict(mirrored.state_dict())
-    both = (plain(x).square() + plain(x.flip(3)).square()) / 2
-    torch.testing.assert_close(mirrored(x).square(), both, atol=1e-6, rtol=1e-5)
+    both = (plain.features(x).square() + plain.features(x.flip(3)).square()) / 2
+    torch.testing.assert_close(mirrored.features(x).square(), both, atol=1e-6, rtol=1e-5)
 
 
 def test_large_images_are_halved():
     x = images(8, (3, 84, 80))
     halved = torch.nn.functional.avg_pool2d(x.double() / 127.5 - 1, 2)
     large, small = fitted(x, side=6), fitted(halved, side=6)
-    torch.testing.assert_close(large(x), small(halved), atol=1e-3, rtol=0)
+    torch.testing.assert_close(large(x), small(halved), atol=5e-3, rtol=0)
     assert (large.weight - small.weight).abs().max() < 1e-6
 
 
 def test_every_chunk_gives_the_same_bits():
-    x = images(50, (3, 20, 20))
+    x = images(90, (3, 20, 20))
     for mirror in (False, True):
         network = fitted(x, filters=100, mirror=mirror)
         assert len(x) > 2 * network.chunk
@@ -198,12 +200,20 @@ def test_features_are_finite(first, later, mirror):
         z = network(x)
         assert z.shape == (len(x), network.dim)
         assert bool(z.isfinite().all())
-        assert bool((z >= 0).all())
+        assert bool(z.square().sum(dim=1).isfinite().all())
+
+
+def test_embeddings_of_the_first_images_are_centred_and_of_a_common_length():
+    for filters in (3, 50):
+        x = images(60)
+        z = fitted(x, filters=filters).double()(x)
+        assert z.mean(dim=0).abs().max() < 1e-5
+        assert z.square().sum(dim=1).mean() == pytest.approx(20 * 59 / 60, rel=1e-4)
 
 
 def test_blank_first_images_still_give_features_that_tell_images_apart():
     x = images(10)
-    z = fitted(ODD["black"])(x)
+    z = fitted(ODD["black"]).features(x)
     assert torch.cdist(z, z).add(torch.eye(10)).min() > 0.05
 
 
@@ -218,8 +228,9 @@ def test_blank_patches_are_no_filters():
 def test_features_do_not_depend_on_brightness_and_little_on_contrast():
     x = images(6).float() / 4
     network = fitted(x)
-    torch.testing.assert_close(network(x + 90), network(x), atol=2e-3, rtol=0)
-    assert (network(2 * x) - network(x)).abs().max() < 0.5 * network(x).max()
+    z = network.features(x)
+    torch.testing.assert_close(network.features(x + 90), z, atol=2e-3, rtol=0)
+    assert (network.features(2 * x) - z).abs().max() < 0.5 * z.max()
 
 
 def test_the_generator_and_the_images_decide():
@@ -241,11 +252,11 @@ def test_only_the_first_images_are_looked_at():
 def test_copies_and_states_give_the_same_bits():
     x = images(12)
     network = fitted(x, mirror=True)
-    fresh = Patches(SHAPE, 7, 4, mirror=True)
+    fresh = Patches(SHAPE, 7, 4, threshold=0.25, mirror=True)
     kept = fresh.state_dict()
     state = copy.deepcopy(network.state_dict())
     assert {k: v.shape for k, v in kept.items()} == {k: v.shape for k, v in state.items()}
-    assert sum(v.numel() for v in state.values()) == 7 * 3 * 4 * 4 + 7 + 2
+    assert sum(v.numel() for v in state.values()) == 7 * 3 * 4 * 4 + 7 + network.dim + 3
     fresh.load_state_dict(state)
     twins = [fresh, copy.deepcopy(network), pickle.loads(pickle.dumps(network))]  # noqa: S301  (our own)
     for twin in twins:
@@ -261,11 +272,11 @@ def test_double_precision_differs_in_rounding_only():
     double = copy.deepcopy(network).to(torch.float64)
     z = double(x)
     assert z.dtype == torch.float64
-    torch.testing.assert_close(network(x).double().square(), z.square(), atol=1e-5, rtol=0)
+    torch.testing.assert_close(network(x).double(), z, atol=1e-2, rtol=0)
 
 
 def test_before_fitting_there_are_features_of_the_right_shape():
-    network = Patches(SHAPE, 7, 4)
+    network = Patches(SHAPE, 7, 4, threshold=0.25, mirror=False)
     z = network(images(3))
     assert z.shape == (3, network.dim)
     assert bool(z.isfinite().all())
@@ -281,7 +292,7 @@ def test_before_fitting_there_are_features_of_the_right_shape():
         ({"grid": 4}, (1, 8, 8), r"too small for patches of 6 x 6 pixels in 4 x 4 cells"),
         ({}, (64,), r"patches are of images.*network\.kind=fourier"),
         ({"patch_side": 24}, (9, 30, 30), r"9 x 24 x 24 numbers are too large"),
-        ({"filters": 10**7}, (3, 32, 32), r"of 1,09\d,\d{3},\d{3} numbers.*network\.filters"),
+        ({"filters": 10**7}, (3, 32, 32), r"of 1,17\d,\d{3},\d{3} numbers.*network\.filters"),
     ],
 )
 def test_impossible_patches_are_refused(fields, shape, says):
@@ -291,7 +302,7 @@ def test_impossible_patches_are_refused(fields, shape, says):
 
 
 def test_wrong_inputs_are_refused_and_change_nothing():
-    network = Patches(SHAPE, 7, 4)
+    network = Patches(SHAPE, 7, 4, threshold=0.25, mirror=False)
     for wrong in (images(2, (1, 11, 12)), images(2, (3, 12, 11)), torch.zeros(2, 5)):
         for call in (network, lambda x: network.fit(x, generator())):
             with pytest.raises(InputError, match=r"of images \[3, 11, 12\], the inputs are"):

@@ -1,6 +1,7 @@
 """The auditor's instruments: what is in reach, which examples are in it, what was passed."""
 
 import copy
+import io
 from collections import deque
 from functools import partial
 
@@ -13,13 +14,9 @@ from torch import nn
 from torch.func import functional_call, grad, vmap
 
 from deepccg.core import State
-from deepccg.experiment.audit.measure import (
-    ExampleIndex,
-    PassCounter,
-    fingerprint,
-    reachable_tensors,
-    tensor_bytes,
-)
+from deepccg.experiment.audit.examples import ExampleIndex
+from deepccg.experiment.audit.measure import PassCounter, fingerprint
+from deepccg.experiment.audit.reach import Reach, bytes_by_name
 from deepccg.experiment.audit.verdict import PredictionSample
 from deepccg.networks import MLP
 
@@ -37,13 +34,66 @@ def test_tensors_are_found_wherever_they_are() -> None:
     call = partial(print, torch.full((1,), 5.0))
     thing = [slotted, deque([torch.full((1,), 2.0)]), read_only, frozenset({b"\x04"}), module, call]
     thing.append(thing)  # a circle
-    found = sorted(float(tensor.flatten()[0]) for tensor in reachable_tensors(thing))
+    found = sorted(float(part.values.flatten()[0]) for part in Reach(thing, code=False).parts)
     assert found == sorted([1.0, 2.0, 3.0, 4.0, 5.0, module.weight.item()])
+
+
+class Proxy:
+    """Answers no question about itself."""
+
+    @property
+    def __class__(self) -> type:
+        raise RuntimeError("ask somebody else")
+
+    def __getattr__(self, name: str) -> object:
+        raise RuntimeError(name)
+
+
+def deep(levels: int) -> list:
+    inner: list = []
+    for _ in range(levels):
+        inner = [inner]
+    return inner
+
+
+ODD = {
+    "without values": torch.empty(9, 9, device="meta"),
+    "without end": torch.zeros(1).expand(10**12),
+    "array without end": np.broadcast_to(np.zeros(1), (10**10,)),
+    "short": torch.zeros(3, dtype=torch.bfloat16),
+    "complex": torch.zeros(3, dtype=torch.complex64).conj(),
+    "lazy": nn.LazyLinear(2),
+    "dates": np.array(["2020-01-01"], dtype="M8[D]"),
+    "reversed": np.arange(5, dtype=">i4")[::-1],
+    "long": np.zeros(3, dtype=np.longdouble),
+    "records": np.zeros(3, dtype=[("label", "i4"), ("thing", "O")]),
+    "numbers": [10**400, 1],
+    "deep": deep(5_000),
+    "closed": io.BytesIO(),
+    "proxy": Proxy(),
+    "error": RuntimeError("of a step"),
+}
+ODD["closed"].close()
+
+
+@pytest.mark.parametrize("what", ODD)
+def test_nothing_odd_ends_the_walk(what: str) -> None:
+    reach = Reach([ODD[what], {"key": torch.full((1,), 7.0)}], code=False)
+    assert any(part.values.shape == (1,) and part.values[0] == 7 for part in reach.parts)
+    assert sum(bytes_by_name(reach.parts).values()) < 1_000
+
+
+def test_a_frame_is_not_in_reach_of_an_error() -> None:
+    hidden = torch.zeros(1)
+    with pytest.raises(RuntimeError) as raised:
+        raise RuntimeError(str(hidden))
+    assert Reach([raised.value], code=False).parts == []
 
 
 def test_views_of_one_storage_count_once() -> None:
     whole = torch.zeros(10, 4)
-    assert tensor_bytes([whole, whole[2:5], whole.T, torch.zeros(3)]) == 160 + 12
+    things = [whole, whole[2:5], whole.T, torch.zeros(3), whole.numpy()[1:]]
+    assert bytes_by_name(Reach(things, code=False).parts) == {"learner": 160 + 12}
 
 
 @settings(max_examples=50, deadline=None)
@@ -57,15 +107,69 @@ def test_examples_are_found_as_by_brute_force(data: st.DataObject) -> None:
     index.add(torch.tensor(known, dtype=torch.uint8).reshape(-1, 1, 2, 2))
     expected = {tuple(row) for row in held if row in known and len(set(row)) > 1}
     kept = torch.tensor(held, dtype=torch.uint8).reshape(-1, 1, 2, 2)
-    assert len(index.found_in([kept, kept.flatten(1)])) == len(expected)
+    assert len(index.found_in([kept.numpy(), kept.flatten(1).numpy()])) == len(expected)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.data())
+def test_examples_are_found_among_others_as_by_brute_force(data: st.DataObject) -> None:
+    known = data.draw(st.lists(st.binary(min_size=6, max_size=6), min_size=1, max_size=5))
+    pieces = st.one_of(st.sampled_from(known), st.binary(max_size=9))
+    held = b"".join(data.draw(st.lists(pieces, max_size=8)))
+    index = ExampleIndex((1, 2, 3))
+    index.add(torch.tensor([list(row) for row in known], dtype=torch.uint8))
+    windows = {held[i : i + 6] for i in range(len(held) - 5)}
+    expected = {row for row in windows & set(known) if len(set(row)) > 1}
+    values = np.frombuffer(held, dtype=np.uint8)
+    for kept in (values, values.astype(np.int64)):
+        assert len(index.found_in([kept])) == len(expected)
+    for kept in (values.astype(np.float64), values / 255):  # may be decoded in several ways
+        assert len(index.found_in([kept])) >= len(expected)
+
+
+def test_long_rows_are_searched_to_their_end() -> None:
+    generator = np.random.default_rng(0)
+    known, held = generator.integers(0, 256, (9, 50), dtype=np.uint8), np.zeros(200_001, np.uint8)
+    places = [0, 32_768 - 50, 32_768 - 49, 65_536, 98_280, 131_000, 150_123, 199_900, 199_951]
+    for row, place in zip(known, places, strict=True):
+        held[place : place + 50] = row
+    index = ExampleIndex((50,))
+    index.add(torch.from_numpy(known))
+    # The second was written over by the third, but for its first value.
+    assert len(index.found_in([held])) == 8
+    vectors = known.astype(np.float32) * np.float32(0.1)
+    index = ExampleIndex((50,))
+    index.add(torch.from_numpy(vectors))
+    among_labels = np.hstack([np.arange(9.0)[:, None], vectors])
+    assert len(index.found_in([among_labels])) == 9
+
+
+@pytest.mark.parametrize(
+    "arranged",
+    [
+        lambda x: x.permute(0, 2, 3, 1),  # channels last
+        lambda x: x.flatten(1).T,
+        lambda x: x.permute(1, 2, 3, 0),
+        lambda x: x[:, None],
+        lambda x: x[:1].permute(0, 2, 3, 1)[0],
+    ],
+)
+def test_images_are_found_however_their_axes_lie(arranged) -> None:
+    x = torch.randint(0, 256, (4, 3, 5, 6), dtype=torch.uint8)
+    index = ExampleIndex((3, 5, 6))
+    index.add(x)
+    held = arranged(x)
+    for values in (held, held.contiguous(), held / 255):
+        assert len(index.found_in([values.numpy()])) == (1 if held.ndim == 3 else 4)
 
 
 def test_vectors_are_found_in_any_precision() -> None:
     x = torch.randn(5, 3, dtype=torch.float64)
     index = ExampleIndex((3,))
     index.add(x)
-    assert len(index.found_in([x[:2].float(), x[1:3].clone()])) == 3
-    assert not index.found_in([x + 1e-3, torch.zeros(4, 3), torch.zeros(2, 3, dtype=torch.int64)])
+    assert len(index.found_in([x[:2].float().numpy(), x[1:3].numpy()])) == 3
+    others = [x + 1e-3, torch.zeros(4, 3), torch.zeros(2, 3, dtype=torch.int64)]
+    assert not index.found_in(other.numpy() for other in others)
 
 
 def counts(counter: PassCounter) -> list[int]:

@@ -66,7 +66,8 @@ def test_images_hoarded_outside_the_memory(tmp_path: Path, place: str) -> None:
     cheat = type("Cheat", (Hoarder,), {"keep": staticmethod(HIDING_PLACES[place])})
     rule, message = violation(tmp_path / "run", cheat)
     # Already at the end of the first task: its 40 images, of which memory holds 30.
-    assert (rule, message) == ("memory", "40 examples are held, 30 are allowed")
+    where = "(40 in learner.hoard)"
+    assert (rule, message) == ("memory", f"40 examples are held, 30 are allowed {where}")
 
 
 class ClassHoarder(ER):
@@ -94,7 +95,8 @@ class LastBatch(SGD):
 
 def test_the_present_batch_counts(tmp_path: Path) -> None:
     rule, message = violation(tmp_path / "run", LastBatch, memory=0)
-    assert (rule, message) == ("memory", "10 examples are held, 0 are allowed")
+    where = "(10 in learner.last.x)"
+    assert (rule, message) == ("memory", f"10 examples are held, 0 are allowed {where}")
     run(directory=tmp_path / "allowed", learner=LastBatch, **{**QUICK, "memory": 10})
 
 

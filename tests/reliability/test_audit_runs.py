@@ -19,7 +19,7 @@ from deepccg.records import RunDirectory
 from deepccg.streams import Dataset, from_arrays, load_dataset
 
 QUICK = {"dataset": "digits", "stream.examples_per_class": 20, "memory": 30}
-WITHOUT_MEMORY = ("sgd", "multi-task", "ewc", "packnet")
+WITHOUT_MEMORY = ("sgd", "multi-task", "ewc", "packnet", "ccg", "ncm", "slda", "randumb")
 
 
 class Interrupted(Exception):
@@ -212,4 +212,4 @@ def test_a_violation_is_one_line_and_a_failure(
     out, err = capsys.readouterr()
     assert out == ""
     expected = "protocol violation (memory): 40 examples are held, 30 are allowed"
-    assert err == f"Error: {expected}\n"
+    assert err == f"Error: {expected} (40 in learner.kept)\n"

@@ -202,7 +202,7 @@ def test_far_more_memory_than_examples_costs_what_the_examples_cost(name: str) -
         learner.learn(batch)
         enough.learn(batch)
     assert learner.memory_usage().examples == enough.memory_usage().examples <= 16
-    assert learner.memory_usage().bytes["examples"] == enough.memory_usage().bytes["examples"]
+    assert learner.memory_usage().bytes == enough.memory_usage().bytes
     # Slots there are, used or not:
     assert sum(column.numel() for column in learner.memory._columns.values()) < 10_000
     proper(learner, TASK, {7, 3})

@@ -42,9 +42,11 @@ class DeepCCGClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         method_params: Its fields, such as ``{"lr": 0.05}``; ``deepccg methods NAME`` lists them.
             DeepCCG has ``renewal="errors"`` by default, so that classes that change are followed.
         encoder: ``"mlp"`` for vectors, ``"resnet"`` for images, ``"identity"`` for embeddings
-            computed elsewhere, ``"auto"`` to choose between the first two by the data's shape, or
-            a module ``[B, F] -> [B, D]`` or ``[B, C, H, W] -> [B, D]``, which is copied. Parameters
-            that do not require a gradient stay as they are.
+            computed elsewhere, ``"auto"`` to choose between the first two by the data's shape;
+            ``"patches"`` (images), ``"fourier"`` (vectors) or ``"fixed"`` (either) for features
+            that are fitted to the first batch and never change; or a module ``[B, F] -> [B, D]``
+            or ``[B, C, H, W] -> [B, D]``, which is copied. Parameters that do not require a
+            gradient stay as they are.
         encoder_params: Fields of a named encoder: ``{"layers": (100, 80)}``, ``{"width": 10}``.
         memory: How many examples may be stored, in total, shared among the classes.
         batch_size: Rows per optimiser step. ``None`` makes every ``partial_fit`` call one step,

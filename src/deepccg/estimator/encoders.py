@@ -10,7 +10,10 @@ from torch import Tensor, nn
 from deepccg.core import InputError, derive_seed, validated
 from deepccg.networks import Flatten, NetworkConfig, as_float, build_network
 
-_KINDS = {"auto": "auto", "identity": "identity", "mlp": "mlp", "resnet": "resnet18"}
+_KINDS = {
+    "auto": "auto", "fixed": "fixed", "fourier": "fourier", "identity": "identity", "mlp": "mlp",
+    "patches": "patches", "resnet": "resnet18",
+}  # fmt: skip
 
 
 class Adapted(nn.Module):

@@ -38,7 +38,7 @@ from deepccg.gaussian.selection import (
 from deepccg.gaussian.shared_covariance import (
     ClassScores,
     ClassStatistics,
-    likeliest_shrinkage,
+    likeliest_strength,
     log_marginal_likelihood,
 )
 
@@ -62,7 +62,7 @@ __all__ = [
     "kernels",
     "lasso_selection",
     "leave_one_out_distances",
-    "likeliest_shrinkage",
+    "likeliest_strength",
     "log_class_predictive",
     "log_conditional_marginal_likelihood",
     "log_marginal_likelihood",

@@ -1,12 +1,12 @@
 """A classifier on running statistics, with or without a half-life."""
 
 import math
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
-from deepccg.gaussian.shared_covariance import ClassScores, ClassStatistics, likeliest_shrinkage
+from deepccg.gaussian.shared_covariance import ClassScores, ClassStatistics, likeliest_strength
 
 LARGEST_UNIT = 2.0**20  # examples count more and more under a half-life, up to this
 
@@ -34,7 +34,7 @@ class RunningClassifier:
 
     Args:
         statistics: Where it begins; they are its own from then on.
-        shrinkage: The covariance's, or None for that of the highest marginal likelihood.
+        strength: How many examples the covariance's prior is worth; ``None``: no covariance.
         student_t: Whether a class's density is its posterior predictive, or a Gaussian.
         observed: Whether classes are as probable as they were frequent, or all alike.
         half_life: In examples.
@@ -43,14 +43,14 @@ class RunningClassifier:
     def __init__(
         self,
         statistics: ClassStatistics,
-        shrinkage: float | None,
+        strength: float | Literal["marginal-likelihood"] | None,
         *,
         student_t: bool = False,
         observed: bool = False,
         half_life: float = math.inf,
     ) -> None:
         self.statistics = statistics
-        self.shrinkage, self.half_life = shrinkage, half_life
+        self.strength, self.half_life = strength, half_life
         self.student_t, self.observed = student_t, observed
         self.unit = 1.0  # what the latest example counts
         self.follow = False
@@ -77,13 +77,11 @@ class RunningClassifier:
         """The present classifier. The next step may change it in place."""
         self._asked = True
         if self._scores is None:
-            share = self.shrinkage
-            if share is None:
-                share = likeliest_shrinkage(self.statistics)
-            # A share that is chosen anew needs the eigenvalues: then there is nothing to follow.
-            follow = self.follow and self._asked_often and self.shrinkage is not None
+            strength, follow = self.strength, self.follow and self._asked_often
+            if strength == "marginal-likelihood":  # which needs the eigenvalues at every answer
+                strength, follow = likeliest_strength(self.statistics), False
             inverse = self.student_t or (follow and self.statistics.matrix)
-            self._scores = ClassScores(self.statistics, share, self.unit, inverse=inverse)
+            self._scores = ClassScores(self.statistics, strength, self.unit, inverse=inverse)
         return self._scores
 
     def log_joint(self, z: Tensor) -> Tensor:

@@ -83,6 +83,11 @@ class ClassStatistics:
             self._kept_scatter().values.add_(other.scatter.values)
 
     @property
+    def mean_bytes(self) -> int:
+        """Bytes of counts and means."""
+        return self.count.nbytes + self.mean.nbytes
+
+    @property
     def scatter_bytes(self) -> int:
         """Bytes of the matrix."""
         return 0 if self.scatter is None else self.scatter.values.nbytes
@@ -139,13 +144,14 @@ def _by_class(z: Tensor, y: Tensor, weight: float) -> tuple[Tensor, Tensor, Tens
     return classes, number * weight, mean, (z - mean[own]) * math.sqrt(weight)
 
 
-class Shrunk(NamedTuple):
-    """The prior as one number s: Sigma's posterior mean is (1 - s) S / M + s tau I.
+class Prior(NamedTuple):
+    """The inverse-Wishart prior of the covariance, next to what the data say.
 
-    tau = tr S / (D M) is the mean variance within classes, and so nu = M s / (1 - s).
+    Sigma's posterior mean is (nu tau I + S) / (nu + M), with tau = tr S / (D M), the mean variance
+    within classes.
 
     Args:
-        ridge: nu tau, to be added to the scatter's diagonal.
+        ridge: nu tau, which is added to the scatter's diagonal.
         strength: nu.
         freedom: M.
     """
@@ -155,25 +161,25 @@ class Shrunk(NamedTuple):
     freedom: float
 
 
-def shrunk(statistics: ClassStatistics, share: float, unit: float = 1.0) -> Shrunk:
-    """The prior that shrinks the covariance by ``share``.
+def prior_beside(statistics: ClassStatistics, strength: float | None, unit: float = 1.0) -> Prior:
+    """The prior that is worth ``strength`` examples.
 
-    The ridge is rounded to a power of ``RIDGE_STEP``, so that s is met to 9 % of it. Where nothing
-    is known of the spread, because no class has two different examples, the covariance is I. With
-    s = 1 it is tau I: the scatter is left out, and the ridge is all there is.
+    The ridge is rounded to a power of ``RIDGE_STEP``, so that tau is met to 9 %. Where nothing is
+    known of the spread, because no class has two different examples, the covariance is I.
 
     Args:
         statistics: What was seen.
-        share: s, 0 < s <= 1.
+        strength: nu; ``None``: the covariance is tau I, the scatter is left out.
         unit: What one example counts in ``statistics``.
     """
     freedom = degrees_of_freedom(statistics, unit)
-    ratio = share / (1 - share) if share < 1 else 1.0
-    ridge = ratio * float(statistics.trace) / statistics.dim
+    ridge = (
+        float(statistics.trace) / statistics.dim * (1 if strength is None else strength / freedom)
+    )
     if not ridge > 0:
-        return Shrunk(ridge=1.0, strength=1 / unit, freedom=0.0)
+        return Prior(ridge=1.0, strength=1 / unit, freedom=0.0)
     steps = round(math.log(ridge) / math.log(RIDGE_STEP))
-    return Shrunk(RIDGE_STEP**steps, ratio * freedom if share < 1 else 0.0, freedom)
+    return Prior(RIDGE_STEP**steps, strength or 0.0, freedom)
 
 
 def degrees_of_freedom(statistics: ClassStatistics, unit: float = 1.0) -> float:
@@ -210,19 +216,19 @@ def log_marginal_likelihood(
     )
 
 
-def likeliest_shrinkage(statistics: ClassStatistics) -> float:
-    """The share s of ``shrunk`` with the highest marginal likelihood; one eigendecomposition."""
+def likeliest_strength(statistics: ClassStatistics) -> float:
+    """The strength nu with the highest marginal likelihood; costs one eigendecomposition."""
     freedom = degrees_of_freedom(statistics)
     variance = float(statistics.trace) / statistics.dim / freedom
     if statistics.scatter is None or not variance > 0:
-        return 0.5
+        return 1.0
     eigenvalues = torch.linalg.eigvalsh(statistics.scatter.dense(torch.float64))
-    shares: list[float] = torch.sigmoid(torch.linspace(-9, 4, 53, dtype=torch.float64)).tolist()
+    strengths: list[float] = [
+        2.0 ** (k / 4) for k in range(-8, 81)
+    ]  # a quarter of an example to a million
     return max(
-        shares,
-        key=lambda s: log_marginal_likelihood(
-            eigenvalues, statistics.count, freedom * s / (1 - s), variance
-        ),
+        strengths,
+        key=lambda nu: log_marginal_likelihood(eigenvalues, statistics.count, nu, variance),
     )
 
 
@@ -231,7 +237,7 @@ class ClassScores:
 
     Args:
         statistics: What was seen.
-        share: By how much the covariance is shrunk.
+        strength: How many examples the prior is worth; ``None``: no scatter is used.
         unit: What one example counts in ``statistics``.
         inverse: Whether to keep the inverse matrix, which ``student_t`` and ``follow`` need.
     """
@@ -239,11 +245,16 @@ class ClassScores:
     MOST_UPDATES = 1000  # by low rank; then rounding errors are cleared by a fresh solve
 
     def __init__(
-        self, statistics: ClassStatistics, share: float, unit: float = 1.0, *, inverse: bool = False
+        self,
+        statistics: ClassStatistics,
+        strength: float | None,
+        unit: float = 1.0,
+        *,
+        inverse: bool = False,
     ) -> None:
-        self.share, self.updates = share, 0
+        self.strength, self.updates = strength, 0
         self.inverse: Tensor | None = None  # (S + ridge I)^-1, [D, D]
-        self._describe(statistics, shrunk(statistics, share, unit), unit)
+        self._describe(statistics, prior_beside(statistics, strength, unit), unit)
         self.centre = statistics.mean[statistics.count > 0].double().mean(dim=0)
         mean = self._centred_means(statistics)
         if statistics.scatter is None:
@@ -274,7 +285,7 @@ class ClassScores:
             Whether that was possible. If not, nothing has changed and a new object is needed: the
             ridge is another, there are too many rows, or rounding errors are due to be cleared.
         """
-        prior = shrunk(statistics, self.share, unit)
+        prior = prior_beside(statistics, self.strength, unit)
         few = len(rows) <= statistics.dim // 4 and self.updates < self.MOST_UPDATES
         if self.inverse is None or prior.ridge != self.prior.ridge or not few:
             return False
@@ -337,7 +348,7 @@ class ClassScores:
             constant - dim / 2 * spread.log() - (freedom + dim) / 2 * torch.log1p(distance / spread)
         )
 
-    def _describe(self, statistics: ClassStatistics, prior: Shrunk, unit: float) -> None:
+    def _describe(self, statistics: ClassStatistics, prior: Prior, unit: float) -> None:
         self.prior, self.unit = prior, unit
         self.count = statistics.count / unit
         self.precision = unit * (prior.strength + prior.freedom)  # Sigma^-1 in units of the inverse

@@ -39,21 +39,26 @@ RECORD_HALF_LIFE = 20.0
 LARGEST_SURPRISE = 10.0
 
 
-Shrinkage = Annotated[
-    Annotated[float, Field(gt=0, le=1)] | Literal["marginal-likelihood"],
+PriorStrength = Annotated[
+    PositiveFloat | Literal["marginal-likelihood"],
     Field(
-        description="share of the mean variance in the shared covariance; 1 keeps no covariance "
-        "(nearest class mean); marginal-likelihood chooses it from the data",
+        description="how many examples the prior of the shared covariance, the mean variance in "
+        "all directions, is worth; marginal-likelihood chooses that from the data"
     ),
+]
+Covariance = Annotated[
+    Literal["shared", "isotropic"],
+    Field(description="one matrix for all classes, or one number: then the nearest mean wins"),
 ]
 
 
 class CCGConfig(MethodConfig):
     """Fields of CCG."""
 
-    first_fields = ("shrinkage", "half_lives")
+    first_fields = ("prior_strength", "half_lives")
 
-    shrinkage: Shrinkage = 0.05
+    prior_strength: PriorStrength = 100.0
+    covariance: Covariance = "shared"
     predictive: Literal["plug-in", "student-t"] = Field(
         "plug-in",
         description="density of a class: Gaussian with the covariance's posterior mean, or the "
@@ -71,8 +76,8 @@ class CCGConfig(MethodConfig):
 
     @model_validator(mode="after")
     def _t_has_a_covariance(self) -> Self:
-        if self.shrinkage == 1 and self.predictive == "student-t":
-            raise ValueError("shrinkage 1 keeps no covariance: choose predictive plug-in")
+        if self.covariance == "isotropic" and self.predictive == "student-t":
+            raise ValueError("covariance isotropic goes with predictive plug-in")
         return self
 
 
@@ -264,12 +269,12 @@ class CCG(NetworkLearner[CCGConfig]):
         """Members that have seen nothing: one that never forgets, one for each half-life."""
         fields, members = self.config, []
         for half_life in (math.inf, *fields.half_lives):
-            matrix = fields.shrinkage != 1
-            statistics = ClassStatistics(self.dim, self.dtype, self.device, matrix=matrix)
+            shared = fields.covariance == "shared"
+            statistics = ClassStatistics(self.dim, self.dtype, self.device, matrix=shared)
             statistics.grow(classes)
             member = RunningClassifier(
                 statistics,
-                None if fields.shrinkage == "marginal-likelihood" else fields.shrinkage,
+                fields.prior_strength if shared else None,
                 student_t=fields.predictive == "student-t",
                 observed=fields.class_prior == "observed",
                 half_life=half_life,
@@ -298,21 +303,31 @@ class CCG(NetworkLearner[CCGConfig]):
         if not isinstance(config, CCGConfig):
             raise InputError(f"{cls.__name__} needs a {cls.Config.__name__}")
         numbers = memory_bytes // (4 * (1 + len(config.half_lives))) - 2 * classes
-        if config.shrinkage == 1:
+        if config.covariance == "isotropic":
             return max(numbers // classes, 0)
         linear = classes + 0.5  # D^2 / 2 + linear D <= numbers
         return int(math.sqrt(max(linear**2 + 2 * numbers, 0)) - linear) if numbers > 0 else 0
 
     def memory_usage(self) -> MemoryUsage:
         """Statistics, examples that wait for the features to be fitted, an inverse that is kept."""
-        statistics = [member.statistics for member in self.members]
         kinds = {
-            "class means": sum(each.count.nbytes + each.mean.nbytes for each in statistics),
-            "covariance": sum(each.scatter_bytes for each in statistics),
+            "class means": sum(member.statistics.mean_bytes for member in self.members),
+            "covariance": sum(member.statistics.scatter_bytes for member in self.members),
             "inverse": sum(member.derived_bytes for member in self.members),
             "examples": self.memory.bytes,
+            "provisional classifier": self._provisional_bytes(),
         }
         return MemoryUsage(self.memory.size, {kind: size for kind, size in kinds.items() if size})
+
+    def _provisional_bytes(self) -> int:
+        """Bytes of what answers while examples wait; the next step drops it."""
+        if self._provisional is None:
+            return 0
+        network, members = self._provisional
+        features = sum(buffer.nbytes for buffer in (*network.buffers(), *network.parameters()))
+        statistics = [member.statistics for member in members]
+        held = sum(each.mean_bytes + each.scatter_bytes for each in statistics)
+        return features + held + sum(member.derived_bytes for member in members)
 
     def state_parts(self) -> dict[str, Stateful]:
         """No head: predictions are derived from the statistics."""
@@ -389,7 +404,7 @@ class StatefulStatistics:
 
     def _has_matrix(self, tensors: Mapping[str, Tensor]) -> bool:
         """Whether a scatter matrix is kept, and something was added to it."""
-        return self.learner.config.shrinkage != 1 and bool((tensors["count"] > 0).any())
+        return self.learner.config.covariance == "shared" and bool((tensors["count"] > 0).any())
 
 
 def _stacked(members: Sequence[RunningClassifier | FrozenClassifier], z: Tensor) -> Tensor:

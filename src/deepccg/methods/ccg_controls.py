@@ -1,16 +1,20 @@
 """Simple controls on fixed features: CCG with the fields that make it a published method."""
 
-from deepccg.methods.ccg import CCG, CCGConfig, Shrinkage
+from deepccg.methods.ccg import CCG, CCGConfig, Covariance, PriorStrength
 
 
 class NCMConfig(CCGConfig):
     """Fields of the nearest class mean."""
 
-    shrinkage: Shrinkage = 1.0
+    covariance: Covariance = "isotropic"
 
 
 class NCM(CCG):
-    """Nearest class mean: CCG without a covariance, by default on pixels (``network.kind``)."""
+    """Nearest class mean: CCG without a covariance, by default on pixels (``network.kind``).
+
+    Reference: Mensink et al., "Distance-based image classification: generalizing to new classes at
+    near-zero cost", TPAMI 2013.
+    """
 
     Config = NCMConfig
 
@@ -18,11 +22,11 @@ class NCM(CCG):
 class SLDAConfig(CCGConfig):
     """Fields of streaming linear discriminant analysis."""
 
-    shrinkage: Shrinkage = 1e-4
+    prior_strength: PriorStrength = 1.0
 
 
 class SLDA(CCG):
-    """Streaming linear discriminant analysis: CCG with the shrinkage of its paper.
+    """Streaming linear discriminant analysis: CCG with a covariance that is hardly shrunk.
 
     Reference: Hayes & Kanan, "Lifelong machine learning with deep streaming linear discriminant
     analysis", CVPRW 2020.

@@ -54,7 +54,9 @@ class NetworkConfig(Config):
     patch_side: PositiveInt = Field(6, description="patches: pixels of a patch's side")
     grid: PositiveInt = Field(2, description="patches: responses are averaged in grid x grid cells")
     mirror: bool = Field(
-        False, description="patches: average each image with its mirror image, for twice the time"
+        True,
+        description="patches: average each image with its mirror image, for twice the time; "
+        "false where left and right differ, as in writing",
     )
     features: PositiveInt | None = Field(
         None,

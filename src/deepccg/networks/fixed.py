@@ -1,5 +1,6 @@
 """Features that do not move: fitted once, to the first inputs of a stream, and never changed."""
 
+import math
 from abc import abstractmethod
 from collections.abc import Iterator
 
@@ -12,13 +13,19 @@ from deepccg.networks.mlp import ModeFreeModule
 # Standardised inputs further from the mean are cut off here: what the first inputs say of the scale
 # may be far from what comes, and sums of squares of features have to stay finite.
 LARGEST = 1e4
+# Mean squared length of an embedding, of the order of the other networks', whatever the dimension:
+# step sizes that suit those then suit these.
+SQUARED_LENGTH = 20
 
 
 class FixedFeatures(ModeFreeModule):
-    """An embedding without parameters, whose buffers ``fit`` sets once.
+    """An embedding ``factor (features(x) - centre)`` without parameters, which ``fit`` sets once.
 
-    Buffers have their final shapes from the start, and features of the right shape come out before
-    ``fit``, too: a state can be checked and loaded, and inputs can be checked, at any time.
+    Features of the first inputs have mean 0 and a mean squared length of 20. Without that, what all
+    inputs have in common would outweigh the rest, and a linear head hardly learns.
+
+    Buffers have their final shapes from the start, and embeddings of the right shape come out
+    before ``fit``, too: states and inputs can be checked at any time.
 
     Args:
         dim: Features of an input.
@@ -26,11 +33,15 @@ class FixedFeatures(ModeFreeModule):
 
     first_examples = 100  # inputs that `fit` looks at; it makes do with fewer
     fitted: Tensor  # [], whether `fit` was called
+    centre: Tensor  # [D]
+    factor: Tensor  # []
 
     def __init__(self, dim: int) -> None:
         super().__init__()
         self.dim = dim
         self.register_buffer("fitted", torch.zeros((), dtype=torch.bool))
+        self.register_buffer("centre", torch.zeros(dim))
+        self.register_buffer("factor", torch.ones(()))
 
     @torch.no_grad()
     def fit(self, x: Tensor, generator: torch.Generator) -> None:
@@ -46,16 +57,31 @@ class FixedFeatures(ModeFreeModule):
         self.check_inputs(x)
         if not len(x):
             raise InputError("features cannot be fitted to no inputs: give at least one")
-        self.fit_buffers(x[: self.first_examples].cpu(), generator)
+        x = x[: self.first_examples]
+        self.fit_features(x.cpu(), generator)
+        z = self.features(x).double()
+        self.centre.copy_(z.mean(dim=0))
+        spread = ((z - z.mean(dim=0)).square().sum() / max(1, len(z) - 1)).sqrt()
+        spread = known_deviation(spread, z.abs().max(), otherwise=math.sqrt(self.dim))
+        self.factor.copy_(math.sqrt(SQUARED_LENGTH) / spread)
         self.fitted.fill_(True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``[B, ...]`` bytes or floats ``-> [B, D]``."""
+        self.check_inputs(x)
+        return (self.features(x) - self.centre) * self.factor
 
     @abstractmethod
     def check_inputs(self, x: Tensor) -> None:
         """Reject inputs of another shape, in one line."""
 
     @abstractmethod
-    def fit_buffers(self, x: Tensor, generator: torch.Generator) -> None:
-        """Set the buffers in place, from inputs on the CPU."""
+    def fit_features(self, x: Tensor, generator: torch.Generator) -> None:
+        """Set the buffers that ``features`` needs, in place, from inputs on the CPU."""
+
+    @abstractmethod
+    def features(self, x: Tensor) -> Tensor:
+        """``[B, ...] -> [B, D]``, as yet neither centred nor scaled."""
 
 
 def unfitted_features(network: nn.Module) -> Iterator[FixedFeatures]:
@@ -65,7 +91,6 @@ def unfitted_features(network: nn.Module) -> Iterator[FixedFeatures]:
             yield module
 
 
-def positive_or_one(deviation: Tensor, size: Tensor) -> Tensor:
-    """Standard deviations ``[...]`` to divide by: 1 where it is rounding of values of ``size``."""
-    varies = deviation > 1e-6 * size
-    return torch.where(varies, deviation, torch.ones_like(deviation))
+def known_deviation(deviation: Tensor, size: Tensor, otherwise: float = 1.0) -> Tensor:
+    """Deviations ``[...]`` to divide by; ``otherwise`` where it is rounding of ``size``."""
+    return deviation.masked_fill(deviation <= 1e-6 * size, otherwise)

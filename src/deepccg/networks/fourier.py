@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from deepccg.core import InputError
-from deepccg.networks.fixed import LARGEST, FixedFeatures, positive_or_one
+from deepccg.networks.fixed import LARGEST, FixedFeatures, known_deviation
 from deepccg.networks.mlp import as_float
 
 
@@ -69,17 +69,16 @@ class Fourier(FixedFeatures):
                 f"these features are of {self.inputs} numbers, the inputs are {list(x.shape[1:])}"
             )
 
-    def fit_buffers(self, x: Tensor, generator: torch.Generator) -> None:
+    def fit_features(self, x: Tensor, generator: torch.Generator) -> None:
         """Set mean and deviation."""
         del generator
         x = as_float(x, torch.float64).double().flatten(1)
         deviation, mean = torch.std_mean(x, dim=0, correction=0)
         self.mean.copy_(mean)
-        self.deviation.copy_(positive_or_one(deviation, x.abs().amax(dim=0)))
+        self.deviation.copy_(known_deviation(deviation, x.abs().amax(dim=0)))
 
-    def forward(self, x: Tensor) -> Tensor:
-        """``[B, ...]`` bytes or floats ``-> [B, F + features]``."""
-        self.check_inputs(x)
+    def features(self, x: Tensor) -> Tensor:
+        """The standardised input and the cosines, ``[B, F + features]``."""
         x = as_float(x, self.mean.dtype).to(self.mean.dtype).flatten(1)
         z = ((x - self.mean) / self.deviation).clamp(-LARGEST, LARGEST)
         waves = F.linear(z, self.frequency, self.phase).cos()

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from deepccg.core import InputError
-from deepccg.networks.fixed import LARGEST, FixedFeatures, positive_or_one
+from deepccg.networks.fixed import LARGEST, FixedFeatures, known_deviation
 from deepccg.networks.mlp import as_float
 
 SAMPLED = 20_000  # patches that whitening and dictionary are made from
@@ -16,7 +16,7 @@ LONGEST = 4096  # numbers of a patch: whitening takes their cube
 FLOOR = 0.1  # added to variances of pixels and of whitened directions, where a deviation is 1
 CONTRAST = 0.01  # variance below which a patch is blank, and no filter
 SHORT_SIDE = 40  # pixels; images whose shorter side is much longer are shrunk to about this
-AT_ONCE = 600_000  # responses computed at once: they stay in the cache
+AT_ONCE = 1_000_000  # responses computed at once: they stay in the cache
 
 
 class Patches(FixedFeatures):
@@ -63,8 +63,8 @@ class Patches(FixedFeatures):
         filters: int = 100,
         side: int = 6,
         grid: int = 2,
-        threshold: float = 0.25,
-        mirror: bool = False,
+        threshold: float = 0.5,
+        mirror: bool = True,
     ) -> None:
         _check_shape(shape, side, grid)
         super().__init__(2 * filters * grid**2)
@@ -96,10 +96,10 @@ class Patches(FixedFeatures):
 
     # Fitting
 
-    def fit_buffers(self, x: Tensor, generator: torch.Generator) -> None:
+    def fit_features(self, x: Tensor, generator: torch.Generator) -> None:
         """Make the dictionary from random patches of the images, in double precision."""
         images = self._centred(as_float(x, torch.float64).double())
-        scale = positive_or_one(images.square().mean().sqrt(), x.abs().max())
+        scale = known_deviation(images.square().mean().sqrt(), x.abs().max())
         patches = _random_patches((images / scale).clamp(-LARGEST, LARGEST), self.side, generator)
         variance = patches.var(dim=1, correction=0, keepdim=True)
         patches = (patches - patches.mean(dim=1, keepdim=True)) / (variance + FLOOR).sqrt()
@@ -133,14 +133,13 @@ class Patches(FixedFeatures):
 
     # Features
 
-    def forward(self, x: Tensor) -> Tensor:
-        """``[B, C, H, W]`` bytes or floats ``-> [B, D]``."""
-        self.check_inputs(x)
+    def features(self, x: Tensor) -> Tensor:
+        """See above, ``[B, C, H, W] -> [B, D]``, a chunk at a time."""
         if torch.compiler.is_compiling() or len(x) <= self.chunk:
-            return self._features(x)
-        return torch.cat([self._features(part) for part in torch.split(x, self.chunk)])
+            return self._roots(x)
+        return torch.cat([self._roots(part) for part in torch.split(x, self.chunk)])
 
-    def _features(self, x: Tensor) -> Tensor:
+    def _roots(self, x: Tensor) -> Tensor:
         dtype = self.weight.dtype
         images = self._centred(as_float(x, dtype).to(dtype)) / self.scale
         response = self._responses(images.clamp(-LARGEST, LARGEST))
@@ -172,7 +171,8 @@ class Patches(FixedFeatures):
         pooled: Tensor = response.flatten(2) @ self.cells / self.cells.sum(dim=0)
         if not self.mirror:
             return pooled
-        own, turned = pooled.view(len(pooled), 2, -1, self.grid, self.grid).unbind(dim=1)
+        cells = (2, len(self.weight), self.grid, self.grid)
+        own, turned = pooled.view(-1, *cells).unbind(dim=1)  # any batch size: it may be exported
         return ((own + turned.flip(3)) / 2).flatten(2)
 
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from deepccg.core import Task
-from deepccg.experiment.audit.measure import reachable_tensors
+from deepccg.experiment.audit.reach import Reach
 from deepccg.testing.toy import (
     LABELS,
     TASKS,
@@ -73,8 +73,8 @@ def instances_share_nothing(subject: Subject) -> None:
     for batch in toy_stream():
         busy.learn(batch)
     require_same(before, idle.state_dict(), "after another learner learned")
+    reaches = [Reach(learner, code=False) for learner in (idle, busy)]
     storages = [
-        {t.untyped_storage().data_ptr() for t in reachable_tensors(learner) if t.numel()}
-        for learner in (idle, busy)
+        {part.start for part in reach.parts if part.values.flags.writeable} for reach in reaches
     ]
     require(not storages[0] & storages[1], "two learners hold the same tensor")

@@ -2,7 +2,7 @@
 
 import contextlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, NoReturn
 
@@ -11,18 +11,24 @@ from torch import nn
 
 from deepccg.core import Learner, ProtocolViolation, State, StateMismatch
 from deepccg.evaluation import PredictionCallback
+from deepccg.experiment.audit.examples import ExampleIndex
 from deepccg.experiment.audit.measure import (
-    ExampleIndex,
+    Held,
     PassCounter,
     StorageLimits,
-    all_tensors,
+    beside,
     fingerprint,
-    held_by,
-    unnamed_in_reach,
+    how_to_declare,
+    reserved,
+    saved_sizes,
+    state_parts,
 )
+from deepccg.experiment.audit.reach import Part, Reach, searchable
 from deepccg.experiment.audit.verdict import Findings, PredictionSample, report
 from deepccg.experiment.build import RunData
 from deepccg.experiment.config import RunConfig
+
+_PLACES = 3  # of examples that a message names
 
 
 class Auditor:
@@ -43,13 +49,15 @@ class Auditor:
         self._found = Findings(passes=self._counter.counts)
         self._complete = True  # whether the run was audited from its first step
         self._write: Callable[[bytes], None] = lambda _: None
-        self._train = ExampleIndex(data.shape)
+        self._examples = ExampleIndex(data.shape)
+        self._train: set[int] = set()  # hashes of the examples read
+        self._test: set[int] = set()  # and of those to score on
         self._uncounted: list[int] = []  # steps whose reads were not counted yet
         self._unknown: list[int] = []  # steps whose examples the index does not know yet
-        self._test: ExampleIndex | None = None
 
     def attach(self, network: nn.Module) -> None:
         """Count the passes of the network and measure it, before the learner gets it."""
+        self._network = network
         dim = int(getattr(network, "dim", 0))
         self._counter.attach(network, dim)
         tensors = [*network.parameters(), *network.buffers()]
@@ -107,8 +115,8 @@ class Auditor:
         state = learner.state_dict()
         if fingerprint(state) != before:
             self._fail("evaluation", "the learner's state changed while it was being tested")
-        self._judge_memory(learner, state)
         self._judge_test_part()
+        self._judge_memory(learner, state)
         self._counter.phase = "learning"
 
     @contextlib.contextmanager
@@ -163,35 +171,61 @@ class Auditor:
             )
 
     def _judge_memory(self, learner: Learner, state: State) -> None:
-        for step in self._unknown:
-            self._train.add(self._stream[step].x)
-        self._unknown.clear()
-        claims, reach = learner.memory_usage(), all_tensors(learner)
-        held = held_by(state, claims, self._train, self._limits)
-        self._found.held = held
+        self._index_examples()
+        claims, reach, saved = learner.memory_usage(), Reach(learner), state_parts(state)
+        self._found.not_searched = sorted(reach.processes)
+        stored = self._examples.found_in(searchable(saved)) & self._train
+        self._found.held = held = Held(
+            examples=max(len(stored), claims.examples),
+            bytes={kind: int(size) for kind, size in claims.bytes.items()},
+            unnamed_bytes=self._limits.unnamed(saved, claims.total) + len(json.dumps(state.meta)),
+        )
         self._found.most_examples = max(self._found.most_examples, held.examples)
-        within = self._train.found_in(reach)
-        examples = max(held.examples, len(within))
+        within = self._examples.found_in(searchable(reach.parts))
+        examples = max(held.examples, len(within & self._train))
         if examples > self._budget:
-            self._fail("memory", f"{examples} examples are held, {self._budget} are allowed")
-        tested = self._test_examples().found_in(reach) - within
+            where = self._places(reach.parts, self._train)
+            self._fail("memory", f"{examples} examples are held, {self._budget} are allowed{where}")
+        tested = within & self._test - self._train
         if tested:
-            self._fail("test data", f"the learner holds {len(tested)} test examples")
-        unnamed = max(held.unnamed_bytes, unnamed_in_reach(reach, claims, self._limits))
+            where = self._places(reach.parts, tested)
+            self._fail("test data", f"the learner holds {len(tested)} test examples{where}")
+        in_reach = self._limits.unnamed(reach.parts, reserved(claims, self._limits))
+        self._judge_bytes(in_reach, beside(self._network, reach.parts))
+        self._judge_bytes(held.unnamed_bytes, saved_sizes(state))
+
+    def _judge_bytes(self, unnamed: int, sizes: Mapping[str, int]) -> None:
         if unnamed > self._limits.allowance:
             self._fail(
                 "bytes",
                 f"the learner holds {unnamed:,} bytes in addition to network and head that its "
-                f"memory_usage() does not name; {self._limits.allowance:,} need no name",
+                f"memory_usage() does not name; {self._limits.allowance:,} need no name. "
+                f"{how_to_declare(sizes)}",
             )
 
-    def _test_examples(self) -> ExampleIndex:
-        if self._test is None:
-            self._test = ExampleIndex(self._data.shape)
-            for scored in (self._data.test, self._data.shift_images):
-                if scored is not None:
-                    self._test.add(scored.x)
-        return self._test
+    def _index_examples(self) -> None:
+        """Remember the examples read since the last time and, at first, those to score on."""
+        for step in self._unknown:
+            self._train |= self._examples.add(self._stream[step].x)
+        self._unknown.clear()
+        for scored in (self._data.test, self._data.shift_images):
+            if scored is not None and not self._test:
+                self._test |= self._examples.add(scored.x)
+
+    def _places(self, parts: Sequence[Part], wanted: set[int]) -> str:
+        """Say where the ``wanted`` examples are; each is told of once, with most of the others."""
+        by_name: dict[str, list[Part]] = {}
+        for part in parts:
+            by_name.setdefault(part.name, []).append(part)
+        found = {
+            name: self._examples.found_in(searchable(own)) & wanted for name, own in by_name.items()
+        }
+        told: list[str] = []
+        for name, own in sorted(found.items(), key=lambda item: -len(item[1])):
+            if own & wanted and len(told) < _PLACES:
+                told.append(f"{len(own & wanted)} in {name}")
+            wanted = wanted - own
+        return f" ({', '.join(told)})" if told else ""
 
     def _judge_test_part(self) -> None:
         opened = self._data.test_openings

@@ -1,12 +1,10 @@
-"""What an audit measures: tensors in reach, stored examples and bytes, passes of the network."""
+"""What an audit measures: stored bytes, changes of a state, passes of the network."""
 
-import gc
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from types import FunctionType, ModuleType
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -14,95 +12,18 @@ import torch
 from torch import Tensor, nn
 from torch._C import _functorch  # no public way to see how many examples vmap carries
 
-from deepccg.core import Learner, MemoryUsage, State
+from deepccg.core import MemoryUsage, State
+from deepccg.experiment.audit.contents import read_tensor
+from deepccg.experiment.audit.reach import Part, bytes_by_name, part_of
 
 Phase = Literal["learning", "evaluation", "audit"]
 
-_LEAVES = (type, FunctionType, ModuleType)  # from these one reaches everything
 _GENERATOR = torch.Generator().get_state().shape  # of a saved generator's bytes
 _GENERATORS = 4  # so many generators need not be declared
 _ALLOWANCE = 8192  # bytes for counters, the method's fields, derived scalars
+_SMALL = 0.05  # of the largest part's bytes: smaller ones are not told of
+_TOLD = 3  # the largest parts that a message names
 _VECTORS_PER_CLASS = 2  # of the embedding's size, such as class means, kept beside a head
-
-
-def reachable_tensors(*things: object) -> Iterator[Tensor]:
-    """Yield every tensor reachable through attributes and containers of any kind, each once.
-
-    NumPy arrays of numbers and raw bytes are converted to tensors. What hides in a closure, in a
-    module or in Python numbers is not found.
-    """
-    waiting: list[object] = list(things)
-    visited: set[int] = set()
-    while waiting:
-        thing = waiting.pop()
-        if isinstance(thing, _LEAVES) or id(thing) in visited:
-            continue
-        visited.add(id(thing))
-        tensor = _as_tensor(thing)
-        if tensor is not None:
-            yield tensor
-        else:
-            waiting.extend(gc.get_referents(thing))
-
-
-def tensor_bytes(tensors: Iterable[Tensor]) -> int:
-    """Return the bytes of all storages behind the tensors; views of one storage count once."""
-    storages = [tensor.untyped_storage() for tensor in tensors]
-    return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
-
-
-def _as_tensor(thing: object) -> Tensor | None:
-    if isinstance(thing, Tensor):
-        return thing.detach()
-    if isinstance(thing, bytes | bytearray) and thing:
-        return torch.from_numpy(np.frombuffer(thing, dtype=np.uint8).copy())
-    if isinstance(thing, np.ndarray) and thing.dtype.kind in "biuf" and thing.size:
-        return torch.as_tensor(thing if thing.flags.writeable else thing.copy())
-    return None
-
-
-class ExampleIndex:
-    """Remembers examples by their values and finds them in other tensors.
-
-    Copies of one example count once. Bytes kept as floats are recognised if they were converted,
-    divided by 255 or scaled to [-1, 1]; a row of one value only (a free slot) is never an example.
-    """
-
-    def __init__(self, shape: Sequence[int]) -> None:
-        self._size = math.prod(shape)
-        self._known: set[int] = set()
-        self._bytes = True
-
-    def add(self, x: Tensor) -> None:
-        """Remember these examples, ``[B, ...]``."""
-        self._bytes = not x.is_floating_point()
-        self._known.update(_hashes(_canonical(x.reshape(-1, self._size))))
-
-    def found_in(self, tensors: Iterable[Tensor]) -> set[int]:
-        """Return the known examples among the rows of ``tensors``, as hashes."""
-        hashes = {
-            row
-            for tensor in tensors
-            if self._could_hold(tensor)
-            for rows in self._decoded(tensor.detach().reshape(-1, self._size))
-            for row in _hashes(rows)
-        }
-        return hashes & self._known
-
-    def _could_hold(self, tensor: Tensor) -> bool:
-        """Whether the last axes make up one example, or all of it is a row of examples."""
-        if tensor.numel() < self._size or tensor.is_complex():
-            return False
-        sizes = (math.prod(tensor.shape[axis:]) for axis in range(tensor.ndim))
-        whole = tensor.ndim == 1 and tensor.numel() % self._size == 0
-        return whole or self._size in sizes
-
-    def _decoded(self, rows: Tensor) -> Iterator[Tensor]:
-        if self._bytes and rows.is_floating_point():
-            for values in (rows, rows * 255, rows * 127.5 + 127.5):
-                yield values.nan_to_num().round().clamp(0, 255).to(torch.uint8)
-        elif self._bytes or rows.is_floating_point():
-            yield _canonical(rows)
 
 
 @dataclass(frozen=True)
@@ -134,36 +55,72 @@ class StorageLimits:
         """Bytes that need not be declared."""
         return _ALLOWANCE + _VECTORS_PER_CLASS * self.classes * self.dim * 8
 
-    def unnamed(self, tensors: Iterable[Tensor], named: float) -> int:
-        """Return bytes of ``tensors`` beyond network, head, generators and declared bytes."""
+    def unnamed(self, parts: Iterable[Part], named: float) -> int:
+        """Return bytes of ``parts`` beyond network, head, generators and declared bytes."""
         kept, generators = [], 0
-        for tensor in tensors:
-            generator = tensor.dtype == torch.uint8 and tensor.shape == _GENERATOR
+        for part in parts:
+            generator = part.values.dtype == np.uint8 and part.values.shape == _GENERATOR
             generators += generator
             if not generator or generators > _GENERATORS:
-                kept.append(tensor)
-        return max(0, tensor_bytes(kept) - self.model - math.ceil(named))
+                kept.append(part)
+        return max(0, sum(bytes_by_name(kept).values()) - self.model - math.ceil(named))
 
 
-def held_by(state: State, claims: MemoryUsage, index: ExampleIndex, limits: StorageLimits) -> Held:
-    """Measure a state: the same for a learner that was continued from a checkpoint."""
-    tensors = state.tensors.values()
-    return Held(
-        examples=max(len(index.found_in(tensors)), claims.examples),
-        bytes={kind: int(size) for kind, size in claims.bytes.items()},
-        unnamed_bytes=limits.unnamed(tensors, claims.total) + len(json.dumps(state.meta)),
+def beside(network: nn.Module, parts: Iterable[Part]) -> dict[str, int]:
+    """Return bytes by name of what the ``network`` itself does not hold."""
+    tensors = (*network.parameters(), *network.buffers())
+    given = {tensor.untyped_storage().data_ptr() for tensor in tensors}
+    return bytes_by_name(part for part in parts if part.start not in given)
+
+
+def how_to_declare(sizes: Mapping[str, int]) -> str:
+    """Say which names hold most bytes, and how ``memory_usage`` declares the first of them."""
+    groups: dict[str, dict[str, int]] = {}  # attributes of the learner, with what lies in them
+    for name, size in sizes.items():
+        attribute = ".".join(name.split(".")[:2]) if name.startswith("learner.") else name
+        groups.setdefault(attribute, {})[name] = size
+    totals = {attribute: sum(within.values()) for attribute, within in groups.items()}
+    largest = sorted(totals, key=lambda attribute: -totals[attribute])
+    told: list[str] = []
+    for attribute in largest[:_TOLD]:
+        within = groups[attribute]
+        if len(within) > _TOLD:  # such as a copied network
+            within = {f"{attribute} (in {len(within)} parts)": totals[attribute]}
+        told += [
+            f"{name} {size:,}"
+            for name, size in sorted(within.items(), key=lambda item: -item[1])
+            if size >= _SMALL * totals[largest[0]]
+        ]
+    kind = largest[0].rpartition(".")[2]
+    return (
+        f"Largest: {', '.join(told)}. Name what is meant to be kept in memory_usage(), as in "
+        f'bytes={{"{kind}": {totals[largest[0]]}}}'
     )
 
 
-def all_tensors(learner: Learner) -> list[Tensor]:
-    """Return every tensor the learner can reach, saved or not, class attributes included."""
-    return list(reachable_tensors(learner, *(vars(kind) for kind in type(learner).__mro__)))
+def state_parts(state: State) -> list[Part]:
+    """Return the tensors of a state as parts."""
+    return [
+        part_of(name, values, form, tensor)
+        for name, tensor in state.tensors.items()
+        for values, form in read_tensor(tensor)
+    ]
 
 
-def unnamed_in_reach(tensors: Iterable[Tensor], claims: MemoryUsage, limits: StorageLimits) -> int:
-    """Return undeclared bytes in reach; room reserved for a full memory counts as declared."""
+def saved_sizes(state: State) -> dict[str, int]:
+    """Return the bytes of everything in a state but the network's tensors, by name."""
+    sizes = {
+        f"state_dict().tensors[{name!r}]": tensor.nbytes
+        for name, tensor in state.tensors.items()
+        if not name.startswith("network.")
+    }
+    return {**sizes, "state_dict().meta": len(json.dumps(state.meta))}
+
+
+def reserved(claims: MemoryUsage, limits: StorageLimits) -> float:
+    """Return the declared bytes; room reserved for a full memory counts as declared."""
     grown = max(1.0, limits.budget / claims.examples) if claims.examples else 1.0
-    return limits.unnamed(tensors, grown * claims.total)
+    return grown * claims.total
 
 
 def fingerprint(state: State) -> str:
@@ -174,19 +131,6 @@ def fingerprint(state: State) -> str:
         flat = tensor.detach().cpu().contiguous().reshape(-1)
         digest.update(flat.view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
-
-
-def _canonical(rows: Tensor) -> Tensor:
-    """One precision for all floats (and one zero), bytes for all integers."""
-    return rows.to(torch.float32) + 0.0 if rows.is_floating_point() else rows.to(torch.uint8)
-
-
-def _hashes(rows: Tensor) -> list[int]:
-    array = np.ascontiguousarray(rows.cpu().numpy())
-    if not len(array):
-        return []
-    varied = array[array.min(axis=1) != array.max(axis=1)]
-    return [hash(row.tobytes()) for row in varied]
 
 
 class PassCounter:
