@@ -18,7 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deepccg.core import InputError, State
-from deepccg.experiment import Interrupted, RunResult, load, resume, run
+from deepccg.experiment import Interrupted, RunResult, load, resolve, resume, run
+from deepccg.experiment.shard import Shard
 from deepccg.learners.state_file import load_state
 from deepccg.records import RunDirectory
 from deepccg.streams import from_arrays, load_dataset
@@ -128,7 +129,7 @@ def test_a_fit_equals_one_process(
     [
         odd("DoubleCCG", **{"evaluation.validation": 0.2, "evaluation.images": None}),
         odd("DoubleCCG", **{"stream": "joint", "stream.epochs": 2}),
-        odd("DoubleCCG", **{"method.shrinkage": "marginal-likelihood", "seed": 3}),
+        odd("DoubleCCG", **{"method.prior_strength": "marginal-likelihood", "seed": 3}),
         odd("DoubleCCG", **{"method.class_prior": "observed", "stream": "shifting-window"}),
         odd("DoubleCCG", memory=10_000),  # more than there are: nothing is left for shards
         {**FIELDS, "method": "ncm"},
@@ -146,7 +147,7 @@ def test_any_stream_and_fields_can_be_fitted(
 def test_single_precision_stores_the_same_statistics(
     inline: Callable[..., RunResult], tmp_path: Path, method: str
 ) -> None:
-    """One unit in the last place of a scatter is more in a prediction, by 1 / shrinkage."""
+    """One unit in the last place of a scatter is more in a prediction, where the prior is weak."""
     settings = {**FIELDS, "method": method}
     fitted = inline(out=tmp_path / "out", shards=4, **settings)
     single = alone(tmp_path / "alone", settings)
@@ -200,12 +201,16 @@ def test_one_process_finishes_what_a_fit_has_begun(
 def test_shards_of_other_data_or_of_a_disk_that_is_not_shared_are_refused(
     inline: Callable[..., RunResult], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = odd("DoubleCCG")
+    settings, digits = odd("DoubleCCG"), load_dataset("digits")
     with monkeypatch.context() as elsewhere:
         elsewhere.setattr("deepccg.experiment.shard.save_state", lambda *_: None)
         with pytest.raises(InputError, match="on a disk that all machines share"):
             inline(out=tmp_path, shards=2, **settings)
-    own = load_dataset("digits").train
+    with pytest.raises(InputError, match=r"nowhere is not here: --out has to be on a disk"):
+        Shard(RunDirectory(tmp_path / "nowhere"), 0, 5).learn(
+            resolve(settings), load_dataset("digits")
+        )
+    own = digits.train
     data = from_arrays(own.x[:, 0, ::-1], own.y, own.x[:, 0], own.y, name="digits")
     with monkeypatch.context() as elsewhere:
         elsewhere.setattr("deepccg.sweep.job.load_dataset", lambda *_, **__: data)
@@ -226,7 +231,7 @@ def test_shards_of_other_data_or_of_a_disk_that_is_not_shared_are_refused(
         ({"checkpoint_every": "often"}, "checkpoint_every takes a number"),
         ({"evaluation.shift_images": 5}, "shift_images needs every step in order"),
         ({"dataset": "cifar10"}, "cifar10"),
-        ({"method.shrinkage": 2.0}, "shrinkage"),
+        ({"method.prior_strength": 0.0}, "method.prior_strength should be"),
     ],
 )
 def test_bad_input_is_one_line_and_leaves_nothing(

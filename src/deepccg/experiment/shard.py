@@ -27,6 +27,8 @@ from deepccg.methods import CCG, METHODS
 from deepccg.records import RunDirectory
 from deepccg.streams import Cursor, Dataset, Stream
 
+NOT_SHARED = "--out has to be on a disk that all machines share"
+
 
 def mergeable_learner(config: RunConfig) -> type[CCG]:
     """Return the class of a method whose statistics add up; refuse any other, in one line."""
@@ -91,10 +93,7 @@ class Shard:
         try:
             state, about = load_state(path)
         except FileNotFoundError:
-            raise InputError(
-                f"a shard was learned, but {path} is not here: --out has to be on a disk that "
-                f"all machines share"
-            ) from None
+            raise InputError(f"a shard was learned, but {path} is not here: {NOT_SHARED}") from None
         if (about["stream"], about["position"]) != (going.writer.about["stream"], self.stop):
             raise StateMismatch(f"{path} is not of these steps: remove {shards_path(self.run)}")
         kind = mergeable_learner(config)
@@ -130,6 +129,8 @@ class _Part:
         try:
             state, about = load_state(self._shard.directory.checkpoint_path)
         except (FileNotFoundError, UnusableStateFile):
+            if not self._shard.run.config_path.exists():
+                raise InputError(f"{self._shard.run.path} is not here: {NOT_SHARED}") from None
             saved = load_newest(self._shard.run)
             self._check_stream(saved.about)
             self.learner.network.load_state_dict(tensors_of("network", saved.state))
