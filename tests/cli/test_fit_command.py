@@ -7,6 +7,7 @@ import pytest
 
 from deepccg.experiment import load_run, run
 from deepccg.records import find_runs
+from deepccg.streams import load_dataset
 
 SHORT = ["--set", "stream.examples_per_class=40", "--set", "stream.batch_size=20"]
 
@@ -41,6 +42,18 @@ def test_a_fit_is_a_run_for_every_command(deepccg, place: Path, write_digits) ->
     predicted = deepccg("predict", fitted.path, images, "--json")
     assert predicted.code == 0
     assert len(json.loads(predicted.out)) == 2
+
+
+@pytest.mark.slow  # a worker process that imports torch
+def test_a_folder_is_found_by_the_workers(deepccg, place: Path, write_digits) -> None:
+    write_digits(place / "own", classes=4, count=30)
+    done = deepccg("fit", "--dataset", "own", "--validation", 0.2, "--method", "ncm", "--shards", 1)
+    assert done.code == 0
+    assert "1 of 1 shards done" in done.err
+    assert "own, disjoint" in done.words
+    (fitted,) = find_runs([place / "runs"])
+    one = run(load_run(fitted.path).config, place / "one", data=load_dataset("folder:own"))
+    assert list(fitted.evaluations()) == one.evaluations
 
 
 @pytest.mark.parametrize(
