@@ -16,8 +16,8 @@ test: $(STAMP)  ## everything, in parallel
 test-fast: $(STAMP)  ## the inner loop
 	$(BIN)/pytest -n auto --dist worksteal -m "not slow"
 
-torture: $(STAMP)  ## 500 kills over all methods, 2,000 broken configurations and data files
-	$(BIN)/python benchmarks/torture.py --kills 500 --fuzz 2000
+torture: $(STAMP)  ## 500 kills of runs, 500 of saves, 2,000 mutated files, 10,000 calls from threads, fuzzing
+	$(BIN)/python benchmarks/torture.py --kills 500 --saves 500 --files 2000 --threads 10000 --fuzz 2000
 
 bench: $(STAMP)  ## steps per second beside hand-written references
 	$(BIN)/python benchmarks/bench.py

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from closed_form_table import closed_form_table, draw_bytes
 from markdown_sections import fill_sections
 from result_numbers import accuracy, from_paper, minus, paper_minus
 from result_tables import (
@@ -52,6 +53,7 @@ def draw(runs: Runs) -> None:
         if method in CURVES and found and scored_often:
             curves[plain] = [found[seed] for seed in sorted(found)]
     save(accuracy_curves(curves), DOCS / "images" / "cifar10-disjoint-class.png")
+    draw_bytes("cifar10", runs, DOCS / "images" / "cifar10-bytes.png", "CIFAR-10")
     for stream, scenario in COLUMNS:
         rows = {}
         for (method, preset), label in LABELS.items():
@@ -102,6 +104,7 @@ def filled(template: str, runs: Runs, images: Path) -> str:
         images: Where figures that belong to a table are drawn.
     """
     makers: dict[str, Callable[..., str]] = {
+        "closed-form": lambda d: closed_form_table(d, runs),
         "summary": lambda: summary_table(runs),
         "table": lambda d, s: result_table(runs, d, s),
         "paired": lambda d: paired_table(runs, d),

@@ -184,13 +184,33 @@ def test_what_cannot_be_read_is_refused(clouds: Any, tmp_path: Path) -> None:
     for damaged, message in (
         ({}, "no classifier"),
         ({**about, "estimator": 99}, "no classifier"),
-        ({key: value for key, value in about.items() if key != "codes"}, "incomplete"),
+        ({key: value for key, value in about.items() if key != "codes"}, "its codes is missing"),
         ({**about, "codes": [0, 5]}, "do not fit"),
-        ({**about, "plan": {**about["plan"], "memory": 3}}, "memory"),
+        (
+            {
+                **about,
+                "plan": {**about["plan"], "memory": 3},
+                "params": {**about["params"], "memory": 3},
+            },
+            "memory",
+        ),
     ):
         save_state(tmp_path / "damaged", state, damaged)
         with pytest.raises(StateMismatch, match=message):
             DeepCCGClassifier.load(tmp_path / "damaged")
+
+
+def test_parameters_set_after_learning_do_not_stand_in_its_way(clouds: Any, tmp_path: Path) -> None:
+    x, y = clouds(("cow", "dog"), 3)
+    model = DeepCCGClassifier(memory=9, random_state=0).partial_fit(x, y)
+    twin = copy.deepcopy(model).set_params(memory=3, batch_size=0, epochs=2)
+    twin.save(tmp_path / "model")
+    with pytest.warns(UserWarning, match="memory, batch_size: as when learning began"):
+        loaded = DeepCCGClassifier.load(tmp_path / "model")
+    assert (loaded.memory, loaded.batch_size, loaded.epochs) == (9, None, 2)
+    np.testing.assert_array_equal(
+        loaded.partial_fit(x, y).predict_proba(x), model.partial_fit(x, y).predict_proba(x)
+    )
 
 
 def test_values_that_json_cannot_hold_are_refused_and_nothing_is_written(tmp_path: Path) -> None:

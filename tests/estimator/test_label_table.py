@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deepccg.core import InputError
-from deepccg.estimator.labels import LabelTable, plain_labels
+from deepccg.estimator.labels import LabelTable
+from deepccg.estimator.plain_labels import plain_labels
 
 NAMES = st.lists(st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=6), max_size=5)
 NUMBERS = st.lists(st.lists(st.integers(-50, 50), min_size=1, max_size=6), max_size=5)

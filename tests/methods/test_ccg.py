@@ -119,12 +119,29 @@ def test_a_class_is_unlearned_and_can_come_again() -> None:
     x, y = examples(80)
     model = taught(learner(), x, y)
     model.unlearn(x[y == 2], y[y == 2])
-    assert_agree(model, taught(learner(), x[y != 2], y[y != 2]))
+    assert_agree(model, taught(learner(), x[y != 2], y[y != 2]), 1e-5)
     assert not (model.predict(QUERY) == 2).any()
     loaded = learner()
     loaded.load_state_dict(model.state_dict())
     assert_agree(loaded, model)
     taught(model, x[y == 2], y[y == 2])
+    assert_agree(model, taught(learner(), x, y), 1e-5)
+
+
+def test_nothing_is_left_of_everything_unlearned() -> None:
+    x, y = examples(30)
+    model = taught(learner(), x, y)
+    model.unlearn(x, y)
+    with pytest.raises(InputError, match="no class to predict"):
+        model.predict(QUERY)
+    statistics = model.statistics.members[0].statistics
+    assert statistics.scatter is None
+    assert float(statistics.trace) == 0
+    again = learner()
+    again.load_state_dict(model.state_dict())
+    taught(again, x, y)
+    taught(model, x, y)
+    assert torch.equal(again.predict_logits(QUERY), model.predict_logits(QUERY))
     assert_agree(model, taught(learner(), x, y))
 
 
@@ -224,7 +241,7 @@ def test_features_wait_for_enough_examples_within_the_budget() -> None:
         model.learn(Batch(x[step : step + 10], y[step : step + 10]))
         assert model.memory.size == step + 10
         assert model.memory_usage().examples == step + 10
-        assert model.members[0].statistics.scatter is None  # no room is taken before
+        assert model.statistics.members[0].statistics.scatter is None  # no room is taken before
         assert torch.isfinite(model.predict_proba(QUERY)).all()
     model.learn(Batch(x[60:70], y[60:70]))
     assert model.ready
@@ -234,7 +251,7 @@ def test_features_wait_for_enough_examples_within_the_budget() -> None:
     torch.testing.assert_close(fitted, x[:70].mean(dim=0))
     taught(model, x[70:], y[70:])
     assert torch.equal(model.network.mean, fitted)
-    assert int(model.members[0].statistics.count.sum()) == 150
+    assert int(model.statistics.members[0].statistics.count.sum()) == 150
 
 
 def test_what_waits_is_predicted_with_and_asking_changes_nothing() -> None:

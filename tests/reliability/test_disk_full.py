@@ -1,17 +1,24 @@
-"""A full disk ends a run with one line; what was saved is good, and the run can go on."""
+"""A full disk is one line that names the file; what was there is good, and things can go on."""
 
+import contextlib
 import json
 import re
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from killing import QUICK, Forks, Moment, Outcome, Whole, fingerprint
 
+from deepccg import DeepCCGClassifier
+from deepccg.experiment import run
 from deepccg.experiment.session import load_checkpoint
+from deepccg.records import is_temporary
 
 LINE = re.compile(
     r"Error: cannot write (?P<what>\S+): No space left on device; "
@@ -75,6 +82,92 @@ def test_a_small_disk(
     place = small_disk(kib)
     done = forks(["run", "--method", "deepccg", *QUICK], str(place), None)
     check_message(forks, expected, small_disk(64 * 1024), done)
+
+
+NO_ROOM = "No space left on device"
+
+
+def test_a_classifier_that_does_not_fit(small_disk: Callable[[int], Path]) -> None:
+    """The error names the file, the one before is whole, and nothing else is left."""
+    small, large = (fitted(memory) for memory in (5, 500))
+    path = small_disk(256) / "model"
+    small.save(path)
+    before = path.read_bytes()
+    small_disk(len(before) // 1024 + 8)
+    for _ in range(2):
+        with pytest.raises(OSError, match=NO_ROOM) as caught:
+            large.save(path)
+        assert caught.value.filename == str(path)
+        assert [file.name for file in path.parent.iterdir()] == ["model"]
+        assert path.read_bytes() == before
+        assert DeepCCGClassifier.load(path).memory == 5
+    small_disk(8 * 1024)
+    large.save(path)
+    assert DeepCCGClassifier.load(path).memory == 500
+
+
+def fitted(memory: int) -> DeepCCGClassifier:
+    rng = np.random.default_rng(0)
+    model = DeepCCGClassifier(memory=memory, random_state=0)
+    return model.partial_fit(rng.normal(size=(600, 30)), rng.integers(0, 5, 600))
+
+
+def test_a_page_or_an_archive_that_does_not_fit(
+    small_disk: Callable[[int], Path], tmp_path: Path, command: Callable[..., Any]
+) -> None:
+    run(directory=tmp_path / "run", **{"method": "sgd", "stream.examples_per_class": 4})
+    place = small_disk(8)
+    old = {place / "page.html": b"old page", place / "runs.jsonl": b""}
+    for path, content in old.items():
+        path.write_bytes(content)
+    for arguments, path in (
+        (("report", tmp_path / "run", "--out", place / "page.html"), place / "page.html"),
+        (("archive", tmp_path / "run", "--to", place / "runs.jsonl"), place / "runs.jsonl"),
+        (("archive", tmp_path / "run", "--to", place / "runs"), place / "runs"),
+    ):
+        fill = place / "fill"
+        with contextlib.suppress(OSError), fill.open("wb", buffering=0) as file:
+            while True:
+                file.write(bytes(4096))
+        said = command(*arguments)
+        assert (said.code, said.out) == (2, "")
+        assert re.fullmatch(rf"Error: {path}\S*: {NO_ROOM}\n", said.err)
+        fill.unlink()
+        assert {path: path.read_bytes() for path in old} == old
+        assert not [file for file in place.rglob("*") if is_temporary(file)]
+    small_disk(1024)
+    for arguments in (("--to", place / "runs"), ("--to", place / "runs.jsonl")):
+        assert command("archive", tmp_path / "run", *arguments).code == 0  # nothing is in the way
+
+
+def test_output_that_has_no_room() -> None:
+    code = "from deepccg.cli import main; import sys; sys.argv[1:] = ['version']; main()"
+    command = [sys.executable, "-c", code]
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, check=False)
+    assert done.returncode == 2
+    assert done.stderr.decode() == f"Error: standard output: {NO_ROOM}\n"
+
+
+@pytest.mark.slow  # workers that import torch
+def test_a_search_on_a_small_disk(forks: Forks, small_disk: Callable[[int], Path]) -> None:
+    """It writes no preset: a point that had no room was not tried."""
+    tune = ["tune", "--method", "sgd", "--space", "lr=0.1,0.01", "--seeds", "0", "-j", "1"]
+    tune += ["--set", "stream.examples_per_class=20", "--out", "out", "--write", "t.toml"]
+    place = small_disk(44)
+    done = forks(tune, str(place), None)
+    assert (done.status, done.out) == (2, "")
+    *_, last = done.err.splitlines()
+    assert re.fullmatch(
+        rf"Error: cannot write .*: {NO_ROOM}.*The search stopped, as .*the same command continues",
+        last,
+    )
+    assert not (place / "t.toml").exists()
+    assert not [file for file in place.rglob("*") if is_temporary(file)]
+    small_disk(64 * 1024)
+    done = forks(tune, str(place), None)
+    assert done.status == 0, done.err
+    assert "failed" not in (place / "t.toml").read_text()
 
 
 def check(forks: Forks, expected: Whole, place: Path, call: int, part: float) -> None:

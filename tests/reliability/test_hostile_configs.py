@@ -153,7 +153,7 @@ def test_a_configuration_too_large_to_be_meant(
 @pytest.mark.parametrize("text", [DEEP, "seed = 1" + "0" * 5_000, "#" + "x" * 2_000_000])
 def test_a_run_directory_or_preset_with_such_a_file(tmp_path: Path, text: str) -> None:
     (tmp_path / "config.toml").write_text(text)
-    with pytest.raises(RecordError, match=r"config\.toml is not valid TOML: ") as caught:
+    with pytest.raises(RecordError, match=r"config\.toml (is not valid TOML: |has )") as caught:
         RunDirectory(tmp_path).config()
     assert str(caught.value).isprintable()
     with pytest.raises(InputError, match=r"config\.toml is not valid TOML: "):

@@ -1,6 +1,10 @@
 import io
 import json
+import os
 import shutil
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -11,7 +15,7 @@ import pytest
 from PIL import Image
 
 from deepccg.core import InputError
-from deepccg.streams import default_cache_dir, image_files, load_dataset, read_images
+from deepccg.streams import cache, default_cache_dir, image_files, load_dataset, read_images
 from deepccg.streams.cache import read_entry, safe_name, write_entry
 from deepccg.streams.images import ImageSource, concatenate
 
@@ -69,6 +73,48 @@ def test_a_damaged_entry_is_noticed_and_written_again(
     assert [path.name for path in tmp_path.iterdir()] == ["entry"]
 
 
+@pytest.mark.parametrize("name", ["x.npy", "y.npy", "rows.npy"])
+def test_changed_numbers_of_the_same_size_are_noticed(
+    tmp_path: Path, source: ImageSource, name: str
+) -> None:
+    entry = tmp_path / "entry"
+    before = write_entry(entry, source, (6, 5)).x.copy()
+    array = np.load(entry / name, mmap_mode="r+")
+    array.flat[-1] ^= 1
+    array.flush()
+    assert read_entry(entry) is None
+    assert np.array_equal(write_entry(entry, source, (6, 5)).x, before)
+
+
+def test_a_copied_entry_is_read_once_and_then_known(
+    tmp_path: Path, source: ImageSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_entry(tmp_path / "entry", source, (6, 5))
+    shutil.copytree(tmp_path / "entry", tmp_path / "copy", copy_function=shutil.copyfile)
+    looked_at, digest = [], cache._digest
+
+    def look(file: Path) -> str:
+        looked_at.append(file.name)
+        return digest(file)
+
+    monkeypatch.setattr(cache, "_digest", look)
+    for _ in range(2):
+        assert read_entry(tmp_path / "entry") is not None
+        assert read_entry(tmp_path / "copy") is not None
+    assert sorted(looked_at) == ["rows.npy", "x.npy", "y.npy"]
+
+
+def test_an_entry_of_a_version_without_digests_is_read(tmp_path: Path, source: ImageSource) -> None:
+    write_entry(tmp_path / "entry", source, (6, 5))
+    file = tmp_path / "entry" / "meta.json"
+    meta = json.loads(file.read_text())
+    for array in meta["arrays"].values():
+        del array["digest"], array["mtime_ns"]
+    file.write_text(json.dumps(meta))
+    os.utime(tmp_path / "entry" / "x.npy", (1, 1))
+    assert read_entry(tmp_path / "entry") is not None
+
+
 @pytest.mark.parametrize("meta", ["[]", "{}", '{"names": 3, "arrays": {}}', '{"arrays": null}'])
 def test_foreign_metadata_is_no_entry(tmp_path: Path, source: ImageSource, meta: str) -> None:
     write_entry(tmp_path / "entry", source, (6, 5))
@@ -110,7 +156,7 @@ def test_many_at_once(tmp_path: Path, write_folder) -> None:
 
     with ThreadPoolExecutor(4) as pool:
         assert len(set(pool.map(total, range(8)))) == 1
-    assert not list((tmp_path / "cache").rglob(".partial-*"))
+    assert not list((tmp_path / "cache").rglob("*.tmp"))
 
 
 def test_a_failure_half_way_leaves_nothing(tmp_path: Path, source: ImageSource) -> None:
@@ -122,6 +168,32 @@ def test_a_failure_half_way_leaves_nothing(tmp_path: Path, source: ImageSource) 
     with pytest.raises(InputError, match="cannot read the image the second: not an image"):
         write_entry(tmp_path / "entry", broken, (6, 5))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_killed_process_left_is_removed_by_the_next(
+    tmp_path: Path, source: ImageSource
+) -> None:
+    program = (
+        "import sys, time; from pathlib import Path; import numpy as np\n"
+        "from deepccg.streams.cache import write_entry\n"
+        "from deepccg.streams.images import ImageSource\n"
+        "def read(rows):\n"
+        "    print('reading', flush=True); time.sleep(600)\n"
+        "    yield 'never', b''\n"
+        "source = ImageSource(('a',), np.array([0]), np.array([0]), read)\n"
+        "write_entry(Path(sys.argv[1]) / 'other', source, (6, 5))\n"
+    )
+    arguments = [sys.executable, "-c", program, str(tmp_path)]
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"reading\n"
+        write_entry(tmp_path / "entry", source, (6, 5))
+        assert len(list(tmp_path.iterdir())) == 2  # what is in use stays
+        process.send_signal(signal.SIGKILL)
+    shutil.rmtree(tmp_path / "entry")
+    assert len(list(tmp_path.glob(".*.tmp/x.npy"))) == 1
+    write_entry(tmp_path / "entry", source, (6, 5))
+    assert [path.name for path in tmp_path.iterdir()] == ["entry"]
 
 
 def test_a_cache_that_cannot_be_written_is_one_clear_line(

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from deepccg.core import InputError
 from deepccg.streams import available, load_dataset
@@ -198,20 +199,21 @@ def test_an_unreadable_image_is_named_and_leaves_nothing(
     assert not [path for path in cache.rglob("*") if path.is_file()]
 
 
-def test_images_stored_by_path(tmp_path: Path, write_parquet, picture) -> None:
-    import pyarrow
+@pytest.mark.parametrize("column", ["img", "label"])
+@pytest.mark.parametrize("shard", ["train-0.parquet", "train-1.parquet"])
+def test_a_column_that_is_there_twice_is_named(
+    tmp_path: Path, write_parquet, column: str, shard: str
+) -> None:
     import pyarrow.parquet
-    from PIL import Image
 
-    file = write_parquet(tmp_path / "train.parquet", [0, 1], names=["a", "b"])
-    Image.fromarray(picture(9)).save(tmp_path / "nine.png")
-    table = pyarrow.parquet.read_table(file)
-    cells = table.column("img").to_pylist()
-    cells[0] = {"bytes": None, "path": str(tmp_path / "nine.png")}
-    image = pyarrow.array(cells, type=table.schema.field("img").type)
-    pyarrow.parquet.write_table(table.set_column(0, table.schema.field("img"), image), file)
-    data = load_dataset("hf:me/mine", data_dir=tmp_path, cache_dir=tmp_path / "cache")
-    assert np.array_equal(data.train.x[0], picture(9).transpose(2, 0, 1))
+    for name in ("train-0.parquet", "train-1.parquet"):
+        write_parquet(tmp_path / name, LABELS, names=NAMES)
+    table = pyarrow.parquet.read_table(tmp_path / shard)
+    table = table.append_column(table.schema.field(column), table.column(column))
+    pyarrow.parquet.write_table(table, tmp_path / shard)
+    with pytest.raises(InputError, match=f"has 2 columns '{column}': remove or rename") as caught:
+        load_dataset("cifar10", data_dir=tmp_path, cache_dir=tmp_path / "cache")
+    assert shard in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -242,7 +244,6 @@ def test_test_images_take_the_size_of_training_images(tmp_path: Path, write_parq
 
 def test_several_label_columns_are_refused_by_name(tmp_path: Path) -> None:
     import datasets
-    from PIL import Image
 
     label = datasets.ClassLabel(names=["a"])
     features = datasets.Features({"image": datasets.Image(), "colour": label, "shape": label})

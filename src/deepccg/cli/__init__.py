@@ -3,6 +3,8 @@
 Commands import what they need when they run, so that ``--help`` answers at once.
 """
 
+import errno
+import io
 import os
 import sys
 import warnings
@@ -48,6 +50,9 @@ def options(
 
 def main() -> None:
     """Run the program; an error a user can act on is one line and exit status 2."""
+    for output in (sys.stdout, sys.stderr):
+        if isinstance(output, io.TextIOWrapper):  # a file's name may not be UTF-8
+            output.reconfigure(errors="backslashreplace")
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _warn
@@ -70,7 +75,9 @@ def main() -> None:
     except OSError as error:  # a place that cannot be read or written
         if os.environ.get("DEEPCCG_DEBUG"):
             raise
-        place = "" if error.filename is None else f"{error.filename}: "
+        # Every file that is written is named; what has no name then is where this prints to.
+        nameless = "standard output: " if error.errno == errno.ENOSPC else ""
+        place = nameless if error.filename is None else f"{error.filename}: "
         _refuse(f"{place}{error.strerror or error}")
 
 

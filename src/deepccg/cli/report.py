@@ -34,7 +34,8 @@ def report(
 
     check_out(out)
     assembled = assemble_report(runs, with_memory=memory_images > 0)
-    write_atomically(out, assembled.page(title, memory_images).encode())
+    page = assembled.page(title, memory_images)
+    write_atomically(out, page.encode(errors="backslashreplace"))  # a path may not be UTF-8
     count = assembled.n_runs
     typer.echo(f"Report of {count} {'run' if count == 1 else 'runs'}: {out}")
     if export is not None:

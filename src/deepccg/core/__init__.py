@@ -1,7 +1,7 @@
 """The contract: batches, tasks, learners, and what they say when something is wrong."""
 
-from deepccg.core.compile import default_cache_dir
-from deepccg.core.config import Config, validated
+from deepccg.core.cache_dir import default_cache_dir
+from deepccg.core.config import Config, is_utf8, validated
 from deepccg.core.errors import (
     CannotWrite,
     DeepCCGError,
@@ -28,6 +28,6 @@ __all__ = [
     "Batch", "CannotWrite", "Config", "DeepCCGError", "Diverged", "InUse", "InputError",
     "InputForm", "Learner", "MemoryUsage", "ProtocolViolation", "SecondRead", "State",
     "StateMismatch", "StepInfo", "Task", "TaskRequired", "TestSet", "all_finite",
-    "default_cache_dir", "derive_seed", "has_finite_squares", "kind_of", "make_generator",
-    "require_finite", "validated",
+    "default_cache_dir", "derive_seed", "has_finite_squares", "is_utf8", "kind_of",
+    "make_generator", "require_finite", "validated",
 ]  # fmt: skip

@@ -11,7 +11,7 @@ import logging
 import os
 import shutil
 import subprocess  # runs the compiler, on files of this package
-import tempfile
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,9 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+
+from deepccg.atomic import temporary_directory
+from deepccg.core.cache_dir import default_cache_dir, make_directory, untrusted_reason
 
 _HEADER = Path(__file__).with_name("kernel.h")
 
@@ -140,35 +143,68 @@ def load_kernels(
     try:
         library = KernelLibrary(_cached_build(name, command, sources, [_HEADER, *headers]))
     except subprocess.SubprocessError as error:
-        _log.debug("%s", getattr(error, "stderr", error))
+        _log.debug("%s", (getattr(error, "stderr", None) or b"").decode(errors="replace") or error)
         return f"{Path(compiler).name} could not compile the kernels"
+    except _Untrusted as error:
+        warnings.warn(f"compiled kernels are not used, as {error}", stacklevel=1)  # once for all
+        return "the compiled kernels are not trusted"
     except OSError as error:
         return f"the compiled kernels cannot be kept or loaded: {error.strerror or error}"
     return _failure(library, self_test) or library
 
 
+class _Untrusted(Exception):
+    """Somebody else may have put the library there."""
+
+
 def _cached_build(
     name: str, command: list[str], sources: Sequence[Path], headers: Sequence[Path]
 ) -> Path:
-    """Return the library's file, compiled unless the cache has it."""
+    """Return the library's file, compiled unless the cache has it.
+
+    Its name has a digest of what it is made from and one of its content: a damaged library is
+    noticed before it is loaded, which could end the process, and compiled again.
+    """
     texts = [path.read_bytes() for path in [*headers, *sources]]
-    texts.append("\0".join(command).encode())
-    digest = hashlib.blake2b(b"\0".join(texts), digest_size=8).hexdigest()
+    name = f"{name}-{_digest(*texts, *map(os.fsencode, command))}"
     directory = default_cache_dir() / "kernels"
-    library = directory / f"{name}-{digest}.so"
-    if not library.exists():
-        directory.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".partial-", dir=directory) as scratch:
-            built = Path(scratch) / "library.so"
-            subprocess.run(  # noqa: S603  (a compiler that the user has chosen or installed)
-                [*command, "-o", str(built), *map(str, sources)],
-                check=True,
-                capture_output=True,
-                text=True,
-                timeout=_TIMEOUT,
-            )
-            built.replace(library)  # whole or not at all, also with several processes at once
+    make_directory(directory)
+    directory = directory.resolve()
+    _require_trust(directory)
+    for library in directory.glob(f"{name}-*.so"):
+        _require_trust(library)
+        if library.is_file() and library.name == f"{name}-{_digest(library.read_bytes())}.so":
+            return library
+    return _compile(name, command, sources, directory)
+
+
+def _require_trust(path: Path) -> None:
+    reason = untrusted_reason(path)
+    if reason is not None:
+        raise _Untrusted(reason)
+
+
+def _compile(name: str, command: list[str], sources: Sequence[Path], directory: Path) -> Path:
+    """Compile the library into ``directory``: it is there whole or not at all."""
+    with temporary_directory(directory / name, 0o700) as scratch:
+        built = scratch / "library.so"
+        subprocess.run(  # noqa: S603  (a compiler that the user has chosen or installed)
+            [*command, "-o", str(built), *map(str, sources)],
+            check=True,
+            capture_output=True,
+            timeout=_TIMEOUT,
+            env=os.environ | {"TMPDIR": str(scratch)},  # what a killed compiler leaves goes with it
+        )
+        with built.open("rb") as file:
+            library = directory / f"{name}-{_digest(file.read())}.so"
+            os.fsync(file.fileno())
+        built.chmod(0o644)  # whatever the umask is
+        built.replace(library)
     return library
+
+
+def _digest(*parts: bytes) -> str:
+    return hashlib.blake2b(b"\0".join(parts), digest_size=8).hexdigest()
 
 
 def _failure(library: KernelLibrary, self_test: SelfTest) -> str | None:
@@ -182,11 +218,3 @@ def _failure(library: KernelLibrary, self_test: SelfTest) -> str | None:
     except (AttributeError, KeyError, TypeError, ctypes.ArgumentError) as error:
         return f"the compiled kernels do not have the expected parameters: {error}"
     return None
-
-
-def default_cache_dir() -> Path:
-    """``$DEEPCCG_CACHE``, or ``deepccg`` in the user's cache directory."""
-    if os.environ.get("DEEPCCG_CACHE"):
-        return Path(os.environ["DEEPCCG_CACHE"]).expanduser()
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "deepccg"

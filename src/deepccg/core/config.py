@@ -40,7 +40,7 @@ def validated(model: type[ModelT], values: Mapping[str, Any], where: str = "") -
 
 
 def check_setting_sizes(values: Mapping[str, Any], where: str = "") -> None:
-    """Reject settings that are absurdly deep or large."""
+    """Reject settings that are absurdly deep or large, or that no file of settings can hold."""
     pending: list[tuple[tuple[str, ...], Any]] = [((where,) if where else (), values)]
     while pending:
         path, value = pending.pop()
@@ -54,6 +54,13 @@ def check_setting_sizes(values: Mapping[str, Any], where: str = "") -> None:
             raise InputError(f"{'.'.join(path)} is a number of {value.bit_length()} bits")
         elif isinstance(value, str) and len(value) > MAX_CHARACTERS:
             raise InputError(f"{'.'.join(path)} is a text of {len(value):,} characters")
+        elif isinstance(value, str) and not is_utf8(value):
+            raise InputError(f"{'.'.join(path)} is {value!r}, which is not UTF-8: rename it")
+
+
+def is_utf8(text: str) -> bool:
+    """Whether a text can be written down; a file's name may be of bytes that make no text."""
+    return text.isascii() or text.encode(errors="ignore").decode() == text
 
 
 def _one_line(error: ValidationError, model: type[BaseModel], where: str) -> str:

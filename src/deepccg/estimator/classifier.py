@@ -1,5 +1,6 @@
 """A classifier that keeps learning, with scikit-learn's conventions."""
 
+import copy
 import math
 from collections.abc import Iterator, Mapping
 from typing import Any, Self
@@ -16,17 +17,21 @@ from deepccg.estimator import inspection, persistence
 from deepccg.estimator.features import FloatArray
 from deepccg.estimator.inputs import check_count, check_inputs, check_labels
 from deepccg.estimator.inspection import RepresentationShift, ShiftMonitor, Table
-from deepccg.estimator.labels import AnyTask, Labels, LabelTable, plain_labels, task_labels
+from deepccg.estimator.labels import AnyTask, LabelTable, task_labels
 from deepccg.estimator.onnx_export import export_classifier
 from deepccg.estimator.ood import ood_scores
 from deepccg.estimator.persistence import AnyPath, transaction
+from deepccg.estimator.plain_labels import Labels, plain_labels
 from deepccg.estimator.spec import LearnerSpec, only_deepccg
+from deepccg.estimator.turns import NAME as TURNS
+from deepccg.estimator.turns import turns
 from deepccg.estimator.unlearning import unlearn, without_memory
 from deepccg.learners.base import NetworkLearner
 from deepccg.methods.deepccg import DeepCCG
 from deepccg.methods.protocl import ProtoCL
 
 FIT_BATCH, FIT_STEPS = 32, 10  # of ``fit``: most rows per step, fewest steps per pass
+_NOT_COPIED = ("_shift_monitor", TURNS)
 MAX_LOG_ODDS = 1e9  # of what is certain: finite, as scikit-learn requires
 
 
@@ -102,6 +107,12 @@ class DeepCCGClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         self.device = device
         self.random_state = random_state
 
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters, between the calls of other threads."""
+        with turns(self):
+            super().set_params(**params)
+        return self
+
     def fit(self, X: Any, y: Any) -> Self:  # noqa: N803  (scikit-learn's name)
         """Forget everything and learn ``X``, ``y`` in ``epochs`` shuffled passes."""
         with transaction(self):
@@ -160,13 +171,13 @@ class DeepCCGClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
 
     def predict(self, X: Any, task: AnyTask = None) -> Labels:  # noqa: N803
         """Return the most probable label of each example, ``[N]``; with a task, of its labels."""
-        best = self._logits(X, task).argmax(axis=1)
-        labels: Labels = self.classes_[best]
-        return labels
+        logits, labels = self._logits(X, task)
+        best: Labels = labels[logits.argmax(axis=1)]
+        return best
 
     def predict_log_proba(self, X: Any, task: AnyTask = None) -> FloatArray:  # noqa: N803
         """Return log probabilities ``[N, K]`` in the order of ``classes_``."""
-        logits = self._logits(X, task)
+        logits, _ = self._logits(X, task)
         total = np.logaddexp.reduce(logits, axis=1, keepdims=True)  # 100 us faster than SciPy's
         return np.asarray(logits - total)
 
@@ -176,7 +187,7 @@ class DeepCCGClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
 
     def decision_function(self, X: Any, task: AnyTask = None) -> FloatArray:  # noqa: N803
         """Return log odds of each class against the others, ``[N, K]``; ``[N]`` of two classes."""
-        odds = log_odds(self._logits(X, task))
+        odds = log_odds(self._logits(X, task)[0])
         return odds[:, 1] if odds.shape[1] == 2 else odds
 
     @only_deepccg("has no class densities")
@@ -186,9 +197,10 @@ class DeepCCGClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         Minus the log of the predictive density of its embedding under all classes seen, each
         equally likely, with the covariance that the stored examples have within their classes.
         """
-        check_is_fitted(self)
-        learner = inspection.require_densities(self.learner_)
-        return ood_scores(learner, check_inputs(self, X, reset=False)).cpu().numpy()
+        with turns(self):
+            check_is_fitted(self)
+            learner = inspection.require_densities(self.learner_)
+            return ood_scores(learner, check_inputs(self, X, reset=False)).cpu().numpy()
 
     @only_deepccg("has no class densities")
     def explain(self, X: Any, neighbours: int = 3) -> Table:  # noqa: N803
@@ -200,9 +212,11 @@ class DeepCCGClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
             ``neighbour [N, n]`` (rows of ``memory_``), ``neighbour_label`` and
             ``neighbour_distance``.
         """
-        check_is_fitted(self)
-        learner, x = inspection.require_densities(self.learner_), check_inputs(self, X, reset=False)
-        return inspection.explain(learner, self._labels, x, neighbours)
+        with turns(self):
+            check_is_fitted(self)
+            learner = inspection.require_densities(self.learner_)
+            x = check_inputs(self, X, reset=False)
+            return inspection.explain(learner, self._labels, x, neighbours)
 
     @property
     def memory_(self) -> Table:
@@ -211,14 +225,16 @@ class DeepCCGClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         The contribution, with a generative method, is the KL divergence of the posterior over
         the class's mean from what it would be without the example: infinite for the only one.
         """
-        check_is_fitted(self)
-        return inspection.stored_examples(self.learner_, self._labels)
+        with turns(self):
+            check_is_fitted(self)
+            return inspection.stored_examples(self.learner_, self._labels)
 
     @property
     def class_counts_(self) -> Table:
         """How many examples of each class were ``seen`` and are ``stored``, ``[K]``."""
-        check_is_fitted(self)
-        return inspection.class_counts(self.learner_, self._labels)
+        with turns(self):
+            check_is_fitted(self)
+            return inspection.class_counts(self.learner_, self._labels)
 
     @property
     def evidence_(self) -> Table:
@@ -233,10 +249,11 @@ class DeepCCGClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         The first reading starts the measurement: there is nothing to compare with. Without
         learning in between it is the same again. Each shift is logged, as INFO to ``deepccg``.
         """
-        check_is_fitted(self)
-        if "_shift_monitor" not in vars(self):
-            self._shift_monitor = ShiftMonitor()
-        return self._shift_monitor.measure(self.learner_)
+        with turns(self):
+            check_is_fitted(self)
+            if "_shift_monitor" not in vars(self):
+                self._shift_monitor = ShiftMonitor()
+            return self._shift_monitor.measure(self.learner_)
 
     @only_deepccg("cannot forget")
     def forget(self, cls: Any = None, index: Any = None) -> Self:
@@ -260,7 +277,6 @@ class DeepCCGClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
 
     def save(self, path: AnyPath) -> None:
         """Write the fitted classifier to one file of tensors and JSON, from which it continues."""
-        check_is_fitted(self)
         persistence.save_classifier(path, self)
 
     def export(self, path: AnyPath, format: str = "onnx") -> None:  # noqa: A002
@@ -275,7 +291,7 @@ class DeepCCGClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
             format: ``"onnx"``.
         """
         check_is_fitted(self)
-        export_classifier(path, self, format)
+        export_classifier(path, copy.deepcopy(self), format)  # which nothing changes meanwhile
 
     @classmethod
     def load(
@@ -294,11 +310,11 @@ class DeepCCGClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the attributes, the learner as its saved state: arrays and plain values."""
-        state: dict[str, Any] = dict(super().__getstate__())
-        state.pop("_shift_monitor", None)
-        if "learner_" in state:
-            state["learner_"] = persistence.to_arrays(self.learner_.state_dict())
-        return state
+        with turns(self):
+            state: dict[str, Any] = dict(super().__getstate__())
+            if "learner_" in state:
+                state["learner_"] = persistence.to_arrays(self.learner_.state_dict())
+        return {name: value for name, value in state.items() if name not in _NOT_COPIED}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
@@ -317,20 +333,22 @@ class DeepCCGClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         for begin in range(0, length, size):
             yield slice(begin, begin + size)
 
-    def _logits(self, X: Any, task: AnyTask) -> FloatArray:  # noqa: N803
-        """Return the learner's logits in the order of ``classes_``, ``[N, K]``, or -inf."""
-        check_is_fitted(self)
-        x = check_inputs(self, X, reset=False)
-        own_task = self._labels.task(task)
-        raw = self.learner_.predict_logits(x, own_task).double().cpu().numpy()
+    def _logits(self, X: Any, task: AnyTask) -> tuple[FloatArray, Labels]:  # noqa: N803
+        """Return the learner's logits, ``[N, K]``, or -inf, and the label of each column."""
+        with turns(self):
+            check_is_fitted(self)
+            table, x = self._labels, check_inputs(self, X, reset=False)
+            own_task = table.task(task)
+            raw = self.learner_.predict_logits(x, own_task).double().cpu().numpy()
+            columns = self.learner_.columns(own_task)
         if (rows := np.isnan(raw.max(axis=1, initial=-np.inf))).any():
             raise InputError(
                 f"the outputs for row {rows.argmax()} of X are not numbers: its values are too "
                 f"large for this encoder; scale the inputs"
             )
-        logits = np.full((len(x), len(self.classes_)), -np.inf)
-        logits[:, self._labels.positions(self.learner_.columns(own_task))] = raw
-        return logits
+        logits = np.full((len(x), len(table)), -np.inf)
+        logits[:, table.positions(columns)] = raw
+        return logits, table.labels
 
 
 def log_odds(logits: FloatArray) -> FloatArray:

@@ -2,7 +2,8 @@
 
 import math
 import numbers
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Container, Hashable, Iterable, Iterator, Mapping
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -96,6 +97,29 @@ def is_missing(value: Any) -> bool:
     if value is None or type(value).__name__ in _PANDAS_MISSING:
         return True
     return isinstance(value, numbers.Real | np.datetime64) and bool(value != value)
+
+
+def of_width(rows: FloatArray, width: int) -> FloatArray:
+    """Return rows ``[N, F]`` with zeros added or the last slots left out."""
+    placed = np.zeros((len(rows), width))
+    shared = min(width, rows.shape[1])
+    placed[:, :shared] = rows[:, :shared]
+    return placed
+
+
+def split_at_new_features(
+    values: FloatArray, names: list[Any], known: Container[Any]
+) -> Iterator[tuple[slice, list[Any]]]:
+    """Split rows where features first have a value; yield rows and the features new with them."""
+    has_value = ~np.isnan(values)
+    first = {
+        name: int(column.argmax())
+        for name, column in zip(names, has_value.T, strict=True)
+        if name not in known and column.any()
+    }
+    starts = sorted({0, *first.values()})
+    for begin, end in pairwise([*starts, len(values)]):
+        yield slice(begin, end), [name for name, row in first.items() if row == begin]
 
 
 def _are_finite(values: Iterable[Any]) -> bool:

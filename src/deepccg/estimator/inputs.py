@@ -15,7 +15,7 @@ from sklearn.utils.validation import (
 from torch import Tensor
 
 from deepccg.core import InputError
-from deepccg.estimator.labels import Labels, label_array, plain_labels
+from deepccg.estimator.plain_labels import Labels, label_array, plain_labels
 
 _VECTORS = (np.float64, np.float32)  # other types become the first
 _IMAGES = (np.float32, np.uint8)
@@ -31,6 +31,7 @@ def check_inputs(estimator: Any, x: Any, *, reset: bool) -> Tensor:
     """
     if not reset and _is_plain(estimator, x):
         return torch.from_numpy(x.copy())
+    x = readable(x, "X")
     shape = tuple(getattr(x, "shape", None) or np.asarray(x).shape)
     if len(shape) == 3:
         raise InputError("images are [N, H, W, C]: grey ones need a last axis, X[..., None]")
@@ -51,11 +52,28 @@ def check_labels(y: Any, x: Tensor) -> Labels:
         return y
     if y is None:
         raise InputError("learning requires y to be passed, but the target y is None")
+    y = readable(y, "y")
     listed = label_array(y) if isinstance(y, list | tuple) else y  # NumPy would truncate enums
     array = plain_labels(column_or_1d(listed, warn=True))
     check_consistent_length(x, array)
     check_classification_targets(array)
     return array
+
+
+def readable(values: Any, what: str) -> Any:
+    """Return something that NumPy can read: tensors as arrays, frames by their ``to_numpy``."""
+    if isinstance(values, Tensor):
+        return _from_tensor(values, what)
+    if isinstance(values, list | tuple):
+        tensors = any(isinstance(each, Tensor) for each in values)
+        return [readable(each, what) for each in values] if tensors else values
+    if hasattr(values, "__array__"):
+        return values
+    if callable(getattr(values, "to_numpy", None)):
+        return values.to_numpy()
+    if callable(getattr(values, "collect", None)):
+        raise InputError(f"{what} is a {type(values).__name__}, not computed yet: call collect()")
+    return values
 
 
 def check_slots(index: Any, size: int) -> list[int]:
@@ -70,6 +88,17 @@ def check_count(name: str, value: Any, least: int = 1) -> None:
     """Reject what is not a whole number from ``least`` up."""
     if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
         raise InputError(f"{name} is {value!r}: it must be a whole number from {least} up")
+
+
+def _from_tensor(values: Tensor, what: str) -> Any:
+    if values.is_meta:
+        raise InputError(f"{what} is on the device meta, which holds no numbers: give it values")
+    try:
+        plain = values.detach().cpu().resolve_conj().resolve_neg()
+        return (plain.float() if plain.dtype == torch.bfloat16 else plain).numpy()
+    except (RuntimeError, TypeError) as error:  # sparse, quantised, nested
+        reason = str(error).partition("\n")[0]
+        raise InputError(f"{what} is a tensor that NumPy cannot read: {reason}") from None
 
 
 def _is_plain(estimator: Any, x: Any) -> bool:

@@ -55,6 +55,10 @@ class RepresentationShift:
         )
 
 
+class NothingToFollow(InputError, AttributeError):
+    """There is no representation shift; being an ``AttributeError``, ``hasattr`` says so."""
+
+
 class ShiftMonitor:
     """Follows stored examples, their embeddings and the classifier since the last measurement."""
 
@@ -68,7 +72,7 @@ class ShiftMonitor:
         if self._meter is not None and learner.steps == self._steps:
             return self._last
         if learner.memory.size == 0:
-            raise InputError("the memory is empty: there is no stored example to follow")
+            raise NothingToFollow("the memory is empty: there is no stored example to follow")
         if self._meter is not None:
             found = self._meter.measure(learner, step=learner.steps, task=0)
             self._last = RepresentationShift(

@@ -1,23 +1,28 @@
 """Labels of any type, and tasks made of them, as integer codes that never move."""
 
 from collections.abc import Collection, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from deepccg.core import InputError, Task
-from deepccg.estimator.features import is_missing
+from deepccg.core import InputError, StateMismatch, Task
+from deepccg.estimator.plain_labels import (
+    Labels,
+    as_signed,
+    comparable,
+    is_among,
+    joined,
+    plain_labels,
+    restored_labels,
+)
 
-Labels = npt.NDArray[np.generic]
 IntArray = npt.NDArray[np.int64]
 AnyTask = Sequence[Any] | None  # the labels that are possible
 
 _NUMBERS = "biuf"
-_LIMIT = 2**63  # of int64
-_MISSING = "y contains NaN or None: every example needs a label"
 
 
 @dataclass(frozen=True)
@@ -44,6 +49,27 @@ class LabelTable:
         """Return a table without labels."""
         return cls(np.empty(0), np.empty(0, dtype=np.int64))
 
+    @classmethod
+    def restored(
+        cls, labels: list[Any], kind: str, codes: list[int], tasks: tuple[tuple[int, ...], ...]
+    ) -> "LabelTable":
+        """Return the table of a file; reject what none can be.
+
+        Args:
+            labels: As JSON has them.
+            kind: Their type, as NumPy writes it.
+            codes: Of each.
+            tasks: Codes of each.
+        """
+        array = restored_labels(labels, kind)
+        in_order = all(before < after for before, after in pairwise(array.tolist()))
+        if not in_order or sorted(codes) != list(range(len(array))):
+            raise StateMismatch("its labels and codes do not fit together")
+        for task in tasks:
+            if not task or list(task) != sorted(set(task)) or task[-1] >= len(codes):
+                raise StateMismatch("its tasks and codes do not fit together")
+        return cls(array, np.array(codes, dtype=np.int64), tasks)
+
     def __len__(self) -> int:
         return len(self.codes)
 
@@ -65,7 +91,7 @@ class LabelTable:
         values = as_signed(values)
         positions = self._find(values)
         if positions is None:
-            unknown = np.flatnonzero(~np.isin(values, self.labels))
+            unknown = np.flatnonzero(~is_among(values, self.labels))
             raise InputError(
                 f"the label {values[unknown[0]]!r} was never seen: known are {self.labels.tolist()}"
             )
@@ -112,8 +138,8 @@ class LabelTable:
         if len(self) == 0:
             labels, new = found, np.ones(len(found), dtype=bool)
         else:
-            new = ~np.isin(found, self.labels)
-            labels = np.concatenate([self.labels, found[new]])
+            new = ~is_among(found, self.labels)
+            labels = joined(self.labels, found[new])
         arrival = np.argsort(np.argsort(first[new]))
         codes = np.concatenate([self.codes, len(self) + arrival]).astype(np.int64)
         order = np.argsort(labels, kind="stable")
@@ -133,8 +159,9 @@ class LabelTable:
                 f"the labels so far are {self.labels.dtype}, these are {values.dtype}: "
                 f"numbers and names cannot be mixed"
             )
-        nearest = np.minimum(np.searchsorted(self.labels, values), len(self) - 1)
-        return nearest if (self.labels[nearest] == values).all() else None
+        labels, values = comparable(self.labels, values)
+        nearest = np.minimum(np.searchsorted(labels, values), len(self) - 1)
+        return nearest if (labels[nearest] == values).all() else None
 
 
 class Renumbered(NamedTuple):
@@ -150,81 +177,6 @@ def task_labels(task: Iterable[Any], of: Labels | None = None) -> Labels:
     if isinstance(task, str) or not isinstance(task, Iterable):
         raise InputError(f"task is {task!r}: list the labels that are possible, [{task!r}, ...]")
     allowed = plain_labels(list(task))
-    if of is not None and len(outside := of[~np.isin(of, allowed)]):
+    if of is not None and len(outside := of[~is_among(of, allowed)]):
         raise InputError(f"the label {outside[0]!r} is not one of the task's {allowed.tolist()}")
     return allowed
-
-
-def plain_labels(values: Any) -> Labels:
-    """Return one label or several as an array of numbers or names, ``[K]``; reject all else."""
-    array = label_array(values)
-    if array.ndim == 1 and array.dtype.kind in "OT":
-        array = _plain_objects(array.astype(object))
-    _check_labels(array)
-    return as_signed(array)
-
-
-def label_array(values: Any) -> Labels:
-    """Return one label or several from any container; as objects where NumPy would guess."""
-    if isinstance(values, str | bytes):
-        values = [values]
-    elif isinstance(values, Iterable) and not hasattr(values, "__array__"):
-        # The order of a set changes from run to run.
-        unordered = isinstance(values, set | frozenset)
-        values = sorted(values, key=repr) if unordered else list(values)
-    if not (isinstance(values, list) and _has_unusual_names(values)):
-        with suppress(ValueError):  # some are lists themselves
-            return np.atleast_1d(np.asarray(values))
-    return np.fromiter(values, dtype=object, count=len(values))
-
-
-def as_signed(labels: Labels) -> Labels:
-    """Return uint64 as int64: beside other numbers NumPy would make it floating."""
-    if labels.dtype != np.uint64:
-        return labels
-    _check_labels(labels)
-    return labels.astype(np.int64)
-
-
-def _plain_objects(objects: Labels) -> Labels:
-    """Return objects ``[K]`` as names or, where NumPy can, as numbers; reject missing ones."""
-    if any(map(is_missing, objects)):
-        raise InputError(_MISSING)
-    kinds = {isinstance(value, str) for value in objects}
-    if len(kinds) > 1:
-        raise InputError("numbers and names cannot be mixed as labels")
-    if True not in kinds:
-        return label_array(objects.tolist())
-    if set(map(type, objects)) == {str}:
-        return objects
-    return np.array([str.__str__(value) for value in objects])
-
-
-def _check_labels(labels: Labels) -> None:
-    """Reject what is neither a name, a truth value nor a whole number that int64 can hold."""
-    if labels.ndim == 1 and labels.dtype.kind in "biU":
-        return
-    if labels.dtype.kind == "f":
-        labels = labels.astype(np.float64)
-        if np.isnan(labels).any():
-            raise InputError(_MISSING)
-    possible = labels.ndim == 1 and labels.dtype.kind in "fuO"
-    unusable = [value for value in labels.tolist() if not (possible and _is_plain(value))]
-    if unusable:
-        raise InputError(  # scikit-learn requires the first words
-            f"Unknown label type: {unusable[0]!r} is neither a name, a truth value nor a whole "
-            f"number that int64 holds"
-        )
-
-
-def _has_unusual_names(values: list[Any]) -> bool:
-    """Return whether NumPy would truncate ``Enum`` members or write out numbers as names."""
-    kinds = set(map(type, values))
-    return kinds != {str} and any(issubclass(kind, str) for kind in kinds)
-
-
-def _is_plain(value: Any) -> bool:
-    """Return whether an object is a name, or a whole number."""
-    if isinstance(value, int | float | np.integer):
-        return bool(-_LIMIT <= value < _LIMIT and value % 1 == 0)
-    return isinstance(value, str)

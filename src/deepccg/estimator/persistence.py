@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
 from deepccg.core import InputError, State, StateMismatch
-from deepccg.estimator.labels import LabelTable
-from deepccg.estimator.spec import LearnerSpec
+from deepccg.estimator.saved_header import SavedHeader, require_same_classes
+from deepccg.estimator.turns import turns
+from deepccg.learners.state import BROKEN_STATE
 from deepccg.learners.state_file import load_state, save_state
 
 if TYPE_CHECKING:
@@ -25,41 +27,31 @@ AnyPath = str | os.PathLike[str]
 
 @contextmanager
 def transaction(estimator: object) -> Iterator[None]:
-    """Restore every attribute if the block fails.
+    """Change an estimator while no other thread does, and restore every attribute on failure.
 
     Attributes must be replaced, not changed in place; a learner that continues has its own
     transaction.
     """
-    before = dict(vars(estimator))
-    try:
-        yield
-    except BaseException:
-        vars(estimator).clear()
-        vars(estimator).update(before)
-        raise
+    with turns(estimator):
+        before = dict(vars(estimator))
+        try:
+            yield
+        except BaseException:
+            # One by one: other threads may read parameters, which are never gone.
+            for name in vars(estimator).keys() - before.keys():
+                delattr(estimator, name)
+            vars(estimator).update(before)
+            raise
 
 
 def save_classifier(path: AnyPath, model: "DeepCCGClassifier") -> None:
     """Write a fitted classifier; the file is replaced atomically or not at all."""
     target = check_target(path)
-    state = model.learner_.state_dict()
+    with turns(model):  # not while the file is written: a disk may be slow
+        check_is_fitted(model)
+        state, about = model.learner_.state_dict(), _about(model)
     if bad := state.not_finite():
         raise InputError(f"{bad[0]} is not finite, and {path} could not be loaded: it is not saved")
-    spec, labels = model._spec, model._labels
-    names = vars(model).get("feature_names_in_")
-    about = {
-        "estimator": FORMAT,
-        "params": _plain_params(model.get_params(deep=False)),
-        "plan": _plain_params(vars(spec)),
-        "labels": labels.labels.tolist(),
-        "label_type": labels.labels.dtype.str,
-        "codes": labels.codes.tolist(),
-        "tasks": labels.tasks,
-        "input_shape": list(model.input_shape_),
-        "n_features_in": int(model.n_features_in_),
-        "feature_names": None if names is None else names.tolist(),
-        "frozen": _frozen_parameters(model),
-    }
     try:
         save_state(target, state, about)
     except (TypeError, ValueError) as error:
@@ -80,9 +72,14 @@ def load_classifier(
             f"{path} holds no classifier that this version reads; a run is read by deepccg.load"
         )
     try:
-        _restore(empty, state, about, _overrides(about, encoder, device))
-    except (KeyError, TypeError, IndexError) as error:
-        raise StateMismatch(f"{path} is incomplete: {error!r}") from None
+        header = SavedHeader.of(about)
+        _restore(empty, state, header, _overrides(header, encoder, device))
+    except StateMismatch as error:
+        raise StateMismatch(f"{path} cannot be loaded: {error}") from None
+    except InputError:
+        raise
+    except BROKEN_STATE as error:  # what no check foresaw
+        raise StateMismatch(f"{path} cannot be loaded: {error!r}") from error
 
 
 def check_target(path: AnyPath) -> Path:
@@ -110,10 +107,10 @@ def from_arrays(pickled: tuple[dict[str, Any], dict[str, Any]]) -> State:
 
 
 def _overrides(
-    about: Mapping[str, Any], encoder: nn.Module | None, device: str | None
+    header: SavedHeader, encoder: nn.Module | None, device: str | None
 ) -> dict[str, Any]:
     """Return what replaces the file's values: the module it cannot hold, another device."""
-    saved = about["plan"]["encoder"]
+    saved = header.plan.encoder
     if saved is None and encoder is None:
         raise InputError("this classifier has an encoder of your own: pass encoder=the module")
     if saved is not None and encoder is not None:
@@ -123,22 +120,38 @@ def _overrides(
 
 
 def _restore(
-    model: "DeepCCGClassifier", state: State, about: Mapping[str, Any], overrides: Mapping[str, Any]
+    model: "DeepCCGClassifier", state: State, header: SavedHeader, overrides: Mapping[str, Any]
 ) -> None:
-    model.set_params(**{**about["params"], **overrides})
-    lists = {"shape": tuple(about["plan"]["shape"]), "classes": tuple(about["plan"]["classes"])}
-    spec = LearnerSpec(**{**about["plan"], **lists, **overrides}).with_frozen(about.get("frozen"))
+    spec = header.plan.spec(overrides).with_frozen(header.frozen)
+    if unknown := header.params.keys() - model.get_params(deep=False).keys():
+        raise StateMismatch(f"it has parameters that there are not: {sorted(unknown)}")
+    model.set_params(**header.usable_params(spec, overrides))
+    table = header.table()
     model._rebuild(spec, state)
-    labels = np.array(about["labels"], dtype=np.dtype(about["label_type"]))
-    codes = np.array(about["codes"], dtype=np.int64)
-    if len(labels) != len(codes) or sorted(codes) != list(range(len(codes))):
-        raise StateMismatch("the file's labels and codes do not fit together")
-    model._labels = LabelTable(labels, codes, tuple(tuple(task) for task in about["tasks"]))
-    model.classes_ = labels
-    model.input_shape_ = tuple(about["input_shape"])
-    model.n_features_in_ = about["n_features_in"]
-    if about["feature_names"] is not None:
-        model.feature_names_in_ = np.array(about["feature_names"], dtype=object)
+    require_same_classes(model.learner_, table, spec)
+    model._labels, model.classes_ = table, table.labels
+    model.input_shape_, model.n_features_in_ = tuple(header.input_shape), header.n_features_in
+    if header.feature_names is not None:
+        model.feature_names_in_ = np.array(header.feature_names, dtype=object)
+
+
+def _about(model: "DeepCCGClassifier") -> dict[str, Any]:
+    """Return what a file holds beside the learner's state."""
+    spec, labels = model._spec, model._labels
+    names = vars(model).get("feature_names_in_")
+    return {
+        "estimator": FORMAT,
+        "params": _plain_params(model.get_params(deep=False)),
+        "plan": _plain_params(vars(spec)),
+        "labels": labels.labels.tolist(),
+        "label_type": labels.labels.dtype.str,
+        "codes": labels.codes.tolist(),
+        "tasks": labels.tasks,
+        "input_shape": list(model.input_shape_),
+        "n_features_in": int(model.n_features_in_),
+        "feature_names": None if names is None else names.tolist(),
+        "frozen": _frozen_parameters(model),
+    }
 
 
 def _frozen_parameters(model: "DeepCCGClassifier") -> list[str]:

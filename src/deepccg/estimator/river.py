@@ -1,9 +1,9 @@
 """The same classifier with River's conventions: one dictionary at a time."""
 
+import copy
 import dataclasses
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -12,11 +12,20 @@ from torch.nn.functional import pad
 
 from deepccg.core import InputError, State, StateMismatch
 from deepccg.estimator.classifier import DeepCCGClassifier
-from deepccg.estimator.features import FeatureTable, FloatArray, frame_values, present
-from deepccg.estimator.inputs import check_count
-from deepccg.estimator.labels import Labels, LabelTable, plain_labels
+from deepccg.estimator.features import (
+    FeatureTable,
+    FloatArray,
+    frame_values,
+    of_width,
+    present,
+    split_at_new_features,
+)
+from deepccg.estimator.inputs import check_count, readable
+from deepccg.estimator.labels import LabelTable
 from deepccg.estimator.persistence import transaction
+from deepccg.estimator.plain_labels import Labels, comparable, is_among, plain_labels
 from deepccg.estimator.spec import only_deepccg
+from deepccg.estimator.turns import turns
 
 try:
     import pandas as pd
@@ -109,38 +118,52 @@ class RiverClassifier(base.MiniBatchClassifier):
         """The name of each input of ``classifier``."""
         return list(self._table.slots)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the attributes, all of one moment, whatever other threads learn."""
+        with turns(self.classifier):
+            table = copy.deepcopy(self._table)
+            return {**vars(self), "classifier": self.classifier.__getstate__(), "_table": table}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self.classifier = DeepCCGClassifier()
+        self.classifier.__setstate__(state["classifier"])
+
     def rows(self, X: Any) -> FloatArray:  # noqa: N803  (scikit-learn's name)
         """Return dictionaries, or a data frame, as the array ``[N, F]`` for ``classifier``."""
-        if not self._has_learned():
-            raise InputError("nothing was learned yet: there are no inputs to put values into")
-        if isinstance(X, pd.DataFrame):
-            rows = self._table.rows(frame_values(X), X.columns)
-        else:
-            each = [self._table.row(present(x)) for x in X]
-            rows = np.array(each).reshape(len(each), len(self._table))
-        return _of_width(rows, self.classifier.n_features_in_)
+        with turns(self.classifier):
+            if not self._has_learned():
+                raise InputError("nothing was learned yet: there are no inputs to put values into")
+            if isinstance(X, pd.DataFrame):
+                rows = self._table.rows(frame_values(X), X.columns)
+            else:
+                each = [self._table.row(present(x)) for x in X]
+                rows = np.array(each).reshape(len(each), len(self._table))
+            return of_width(rows, self.classifier.n_features_in_)
 
     def learn_one(self, x: dict[Any, Any], y: Any) -> None:
         """Learn one example, or keep it until there are ``batch_size`` of them."""
         check_count("batch_size", self.batch_size)
         values, label = present(x), plain_labels([y])
-        self._known_labels().extended(label)  # refuses what cannot be a label beside the others
         with self._transaction():
+            self._known_labels().extended(label)  # refuses what cannot be a label beside the others
             self._add_features(values)
             self._learn(self._table.row(values)[None], label)
 
     def learn_many(self, X: pd.DataFrame, y: pd.Series) -> None:  # noqa: N803
         """Learn the rows as ``learn_one`` would, one after the other."""
         check_count("batch_size", self.batch_size)
-        values, labels, names = frame_values(X), plain_labels(y), list(X.columns)
+        X = _as_pandas(X)  # noqa: N806
+        values, labels, names = frame_values(X), plain_labels(readable(y, "y")), list(X.columns)
         if len(values) != len(labels):
             raise InputError(f"there are {len(values)} rows and {len(labels)} labels")
-        self._known_labels().extended(labels)
-        parts = list(_split_at_new_features(values, names, known=self._table.slots))
-        with self._transaction(calls=len(parts)):
-            for rows, new in parts:
-                self._add_features(new)
-                self._learn(self._table.rows(values[rows], names), labels[rows])
+        with turns(self.classifier):
+            self._known_labels().extended(labels)
+            parts = list(split_at_new_features(values, names, known=self._table.slots))
+            with self._transaction(calls=len(parts)):
+                for rows, new in parts:
+                    self._add_features(new)
+                    self._learn(self._table.rows(values[rows], names), labels[rows])
 
     @only_deepccg("cannot forget")
     def forget(self, cls: Any) -> None:
@@ -149,12 +172,14 @@ class RiverClassifier(base.MiniBatchClassifier):
         ``classifier.forget``, which this calls, does not reach examples that wait.
         """
         forgotten = plain_labels(cls)
-        self._known_labels().encode(forgotten)  # refuses those that never came
-        if self._has_classes():
-            learned = forgotten[np.isin(forgotten, self.classifier.classes_)]
-            if len(learned):
-                self.classifier.forget(cls=learned)
-        self._waiting = [(row, label) for row, label in self._waiting if label not in forgotten]
+        with self._transaction():
+            self._known_labels().encode(forgotten)  # refuses those that never came
+            if self._has_classes():
+                learned = forgotten[is_among(forgotten, self.classifier.classes_)]
+                if len(learned):
+                    self.classifier.forget(cls=learned)
+            gone = set(forgotten.tolist())
+            self._waiting = [(row, label) for row, label in self._waiting if label not in gone]
 
     def predict_proba_one(self, x: dict[Any, Any], **kwargs: Any) -> dict[Any, float]:
         """Return the probability of every label seen so far; before the first an empty ``dict``."""
@@ -164,11 +189,13 @@ class RiverClassifier(base.MiniBatchClassifier):
 
     def predict_proba_many(self, X: pd.DataFrame) -> pd.DataFrame:  # noqa: N803
         """Return the probability of every label seen so far, a column each."""
+        X = _as_pandas(X)  # noqa: N806
         labels, probability = self._probabilities(X)
         return pd.DataFrame(probability, index=X.index, columns=labels)
 
     def predict_many(self, X: pd.DataFrame) -> pd.Series:  # noqa: N803
         """Return the most probable label of each row; ``None`` before the first was seen."""
+        X = _as_pandas(X)  # noqa: N806
         labels, probability = self._probabilities(X)
         if not labels:
             return pd.Series([None] * len(X), index=X.index, dtype=object)
@@ -189,32 +216,33 @@ class RiverClassifier(base.MiniBatchClassifier):
         ready = len(examples) // self.batch_size * self.batch_size
         if ready:
             width = self.classifier.n_features_in_ if self._has_learned() else len(self._table)
-            x = np.concatenate([_of_width(row[None], max(width, 1)) for row, _ in examples[:ready]])
-            self.classifier.partial_fit(x, np.array([label for _, label in examples[:ready]]))
+            x = np.concatenate([of_width(row[None], max(width, 1)) for row, _ in examples[:ready]])
+            self.classifier.partial_fit(x, plain_labels([label for _, label in examples[:ready]]))
         self._waiting = examples[ready:]
 
     @contextmanager
     def _transaction(self, calls: int = 1) -> Iterator[None]:
-        """Undo everything if the block fails; a single ``partial_fit`` undoes its own steps."""
-        waiting, features = self._waiting, len(self._table)
-        several = calls > 1 and self._has_learned()
-        try:
-            with (
-                transaction(self.classifier),
-                self.classifier.learner_.transaction() if several else nullcontext(),
-            ):
-                yield
-        except BaseException:
-            self._waiting = waiting
-            self._table.keep(features)
-            raise
+        """Undo everything if the block fails; a single ``partial_fit`` undoes its own steps.
+
+        The lock of the classifier is that of all this holds.
+        """
+        with transaction(self.classifier):
+            waiting, features = self._waiting, len(self._table)
+            several = calls > 1 and self._has_learned()
+            try:
+                with self.classifier.learner_.transaction() if several else nullcontext():
+                    yield
+            except BaseException:
+                self._waiting = waiting
+                self._table.keep(features)
+                raise
 
     def _known_labels(self) -> LabelTable:
         """Return the labels learned, and those of examples that wait."""
         learned = self.classifier._labels if self._has_learned() else LabelTable.empty()
         if not self._waiting:
             return learned
-        return learned.extended(np.array([label for _, label in self._waiting]))
+        return learned.extended(plain_labels([label for _, label in self._waiting]))
 
     def _has_learned(self) -> bool:
         return "learner_" in vars(self.classifier)
@@ -225,37 +253,24 @@ class RiverClassifier(base.MiniBatchClassifier):
 
     def _probabilities(self, X: Any) -> tuple[list[Any], FloatArray]:  # noqa: N803
         """Return the labels seen so far and their probabilities ``[N, K]``, 0 while they wait."""
-        labels = self._known_labels().labels
-        probability = np.zeros((len(X), len(labels)))
-        if not self._has_classes():
-            probability += 1 / max(len(labels), 1)
-        elif len(X):
-            known = np.searchsorted(labels, self.classifier.classes_)
-            probability[:, known] = self.classifier.predict_proba(self.rows(X))
-        return labels.tolist(), probability
+        with turns(self.classifier):
+            labels = self._known_labels().labels
+            probability = np.zeros((len(X), len(labels)))
+            if not self._has_classes():
+                probability += 1 / max(len(labels), 1)
+            elif len(X):
+                known = np.searchsorted(*comparable(labels, self.classifier.classes_))
+                probability[:, known] = self.classifier.predict_proba(self.rows(X))
+            return labels.tolist(), probability
 
 
-def _of_width(rows: FloatArray, width: int) -> FloatArray:
-    """Return rows ``[N, F]`` with zeros added or the last slots left out."""
-    placed = np.zeros((len(rows), width))
-    shared = min(width, rows.shape[1])
-    placed[:, :shared] = rows[:, :shared]
-    return placed
-
-
-def _split_at_new_features(
-    values: FloatArray, names: list[Any], known: Container[Any]
-) -> Iterator[tuple[slice, list[Any]]]:
-    """Split rows where features first have a value; yield rows and the features new with them."""
-    has_value = ~np.isnan(values)
-    first = {
-        name: int(column.argmax())
-        for name, column in zip(names, has_value.T, strict=True)
-        if name not in known and column.any()
-    }
-    starts = sorted({0, *first.values()})
-    for begin, end in pairwise([*starts, len(values)]):
-        yield slice(begin, end), [name for name, row in first.items() if row == begin]
+def _as_pandas(frame: Any) -> pd.DataFrame:
+    """Return any data frame as one of pandas."""
+    if isinstance(frame, pd.DataFrame):
+        return frame
+    if callable(getattr(frame, "to_pandas", None)):
+        return frame.to_pandas()
+    raise InputError(f"X is a {type(frame).__name__}: a data frame is needed, or learn_one")
 
 
 def _add_inputs(classifier: DeepCCGClassifier, width: int) -> None:

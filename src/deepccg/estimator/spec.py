@@ -4,6 +4,7 @@ import copy
 import dataclasses
 from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any, ClassVar, TypeVar, cast
 
 import torch
@@ -17,6 +18,9 @@ from deepccg.estimator.inputs import check_count
 from deepccg.gaussian import kernels
 from deepccg.methods import METHODS, NetworkLearner
 from deepccg.methods.deepccg import DeepCCG
+
+# PyTorch initialises weights from its global generator, which every thread shares.
+_GLOBAL_GENERATOR = Lock()
 
 
 @dataclass(frozen=True)
@@ -77,7 +81,8 @@ class LearnerSpec:
         chosen = learner_class(self.method)
         config = validated(chosen.Config, self.method_params, "method_params")
         dtype = torch.float64 if self.double else torch.float32
-        network = build_encoder(self.encoder, self.encoder_params, self.shape, dtype, self.seed)
+        with _GLOBAL_GENERATOR:
+            network = build_encoder(self.encoder, self.encoder_params, self.shape, dtype, self.seed)
         network = _on_device(network, self.device)
         learner = chosen(network, config, memory=self.memory, classes=self.classes, seed=self.seed)
         if isinstance(learner, DeepCCG):
@@ -102,29 +107,38 @@ class LearnerSpec:
         kept = sorted(new_code[code] for code in self.classes if code in new_code)
         return dataclasses.replace(self, classes=tuple(kept))
 
-    def require_unchanged(self, params: Mapping[str, Any]) -> None:
-        """Reject parameters that were set after learning began, when they have no effect."""
+    def changed(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Return those of ``params``, of an estimator, that are not those of this spec."""
+        found = {}
         for name in ("method", "method_params", "encoder", "encoder_params", "memory", "device"):
-            before, now = getattr(self, name), params[name]
-            if name == "method_params":
+            before, now = getattr(self, name), params.get(name)
+            if name == "method_params" and isinstance(now, Mapping | None):
                 completed = self.with_defaults(self.method, now)
                 now = before if completed == before else dict(now or {})  # older files lack these
-            elif isinstance(before, Mapping):
+            elif isinstance(before, Mapping) and isinstance(now, Mapping | None):
                 now = dict(now or {})
             if isinstance(now, nn.Module) and isinstance(before, nn.Module):
                 continue  # it was copied
             if now != before:
-                raise InputError(
-                    f"{name} is {now!r} since learning began with {before!r}: set it back, "
-                    f"or start again with fit"
-                )
+                found[name] = now
+        return found
+
+    def require_unchanged(self, params: Mapping[str, Any]) -> None:
+        """Reject parameters that were set after learning began, when they have no effect."""
+        for name, now in self.changed(params).items():
+            raise InputError(
+                f"{name} is {now!r} since learning began with {getattr(self, name)!r}: set it "
+                f"back, or start again with fit"
+            )
 
 
 def _on_device(network: nn.Module, device: str) -> nn.Module:
+    if str(device).startswith("meta"):
+        raise InputError("device is 'meta', which holds no numbers: choose cpu or an accelerator")
     try:
         return network.to(device)
-    except (AssertionError, RuntimeError, TypeError) as error:  # PyTorch has one for each reason
-        reason = str(error).splitlines()[0]
+    except (AssertionError, RuntimeError, TypeError, ValueError) as error:  # one for each reason
+        reason = str(error).partition("\n")[0]
         raise InputError(f"device is {device!r}, which PyTorch cannot use: {reason}") from None
 
 

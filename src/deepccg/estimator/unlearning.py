@@ -10,7 +10,8 @@ import torch
 
 from deepccg.core import InputError, State
 from deepccg.estimator.inputs import check_slots
-from deepccg.estimator.labels import LabelTable, Renumbered, plain_labels
+from deepccg.estimator.labels import LabelTable, Renumbered
+from deepccg.estimator.plain_labels import plain_labels
 from deepccg.learners.context import without_cache
 from deepccg.learners.error_rates import without_rates
 from deepccg.methods.deepccg import ERRORS

@@ -1,6 +1,7 @@
 """Opening a run directory: which run it holds, its newest checkpoint, and who may write to it."""
 
 import contextlib
+import errno
 import json
 import warnings
 from collections.abc import Iterator, Mapping
@@ -11,7 +12,7 @@ from typing import Any
 import tomli_w
 from filelock import FileLock, Timeout
 
-from deepccg.core import InputError, InUse, Learner, State, StateMismatch, validated
+from deepccg.core import CannotWrite, InputError, InUse, Learner, State, StateMismatch, validated
 from deepccg.experiment.config import RunConfig
 from deepccg.experiment.environment import environment
 from deepccg.learners.state_file import UnusableStateFile, load_state
@@ -20,12 +21,15 @@ from deepccg.networks import gains_from_native
 from deepccg.records import (
     RecordError,
     RunDirectory,
+    check_regular,
     is_temporary,
     remove_temporaries,
     rewind_records,
     write_atomically,
 )
 from deepccg.streams import Dataset, available, load_dataset
+
+LARGEST_CHECKPOINT = 1 << 36  # bytes; a network has at most 10^9 parameters
 
 
 class ClassNeeded(InputError):
@@ -38,6 +42,7 @@ class ClassNeeded(InputError):
 
 def read_run_config(target: RunDirectory) -> RunConfig:
     """Return the configuration that a run directory records."""
+    target.check()
     if not target.config_path.exists():
         raise InputError(f"{target.path} is not a run directory: it has no config.toml")
     return validated(RunConfig, target.config())
@@ -96,6 +101,7 @@ class Checkpoint:
 
 def load_checkpoint(path: Path) -> tuple[State, dict[str, Any]]:
     """Return the verified state and what the run said about it; see ``load_state``."""
+    check_regular(path, largest=LARGEST_CHECKPOINT)
     try:
         return load_state(path)
     except FileNotFoundError:
@@ -144,6 +150,7 @@ def open_run(
         about: Facts about the data, which the checkpoint has to confirm.
         steps: Steps of the whole run.
     """
+    target.check()
     if not target.config_path.exists():
         _check_free(target)
     elif not _same_run(config, target):
@@ -159,7 +166,7 @@ def open_run(
             begun = target.config_path.exists()
             progress = _continue(target, learner, about) if begun else _begin(config, target)
         except OSError as error:
-            raise InputError(f"cannot write to {target.path}: {error.strerror}") from None
+            raise _cannot_write(target, error) from None
         yield progress
 
 
@@ -184,7 +191,7 @@ def _locked(target: RunDirectory) -> Iterator[None]:
     except Timeout:
         raise InUse(f"{target.path} is in use by another process: let it end first") from None
     except OSError as error:
-        raise InputError(f"cannot write to {target.path}: {error.strerror}") from None
+        raise _cannot_write(target, error) from None
     try:
         yield
     finally:
@@ -192,6 +199,12 @@ def _locked(target: RunDirectory) -> Iterator[None]:
         with contextlib.suppress(OSError):
             target.lock_path.unlink(missing_ok=True)
         lock.release()
+
+
+def _cannot_write(target: RunDirectory, error: OSError) -> CannotWrite | InputError:
+    """Return the error of a directory that has no room, or that may not be written to."""
+    kind = CannotWrite if error.errno in (errno.ENOSPC, errno.EDQUOT) else InputError
+    return kind(f"cannot write to {error.filename or target.path}: {error.strerror}")
 
 
 def _finished(target: RunDirectory, steps: int) -> Checkpoint | None:

@@ -83,11 +83,6 @@ class ClassStatistics:
             self._kept_scatter().values.add_(other.scatter.values)
 
     @property
-    def mean_bytes(self) -> int:
-        """Bytes of counts and means."""
-        return self.count.nbytes + self.mean.nbytes
-
-    @property
     def scatter_bytes(self) -> int:
         """Bytes of the matrix."""
         return 0 if self.scatter is None else self.scatter.values.nbytes

@@ -8,6 +8,7 @@ gets a function that converts header and tensors of the format before.
 import hashlib
 import json
 from collections.abc import Callable, Mapping
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import torch
 from torch import Tensor
 
 from deepccg.core import State, StateMismatch
-from deepccg.records import write_atomically
+from deepccg.records import open_regular, write_atomically
 
 FORMAT = 1
 Content = tuple[dict[str, Any], dict[str, Tensor]]  # header, tensors
@@ -49,7 +50,10 @@ def load_state(path: Path) -> tuple[State, dict[str, Any]]:
         StateMismatch: It may not be read, or a newer version wrote it.
     """
     try:
-        with safetensors.safe_open(path, framework="pt") as file:
+        with (
+            open_regular(path, links=True) as opened,
+            safetensors.safe_open(_lasting_name(path, opened), framework="pt") as file,
+        ):
             header = json.loads((file.metadata() or {})[_HEADER])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         checksum = header.pop("checksum")
@@ -75,6 +79,16 @@ def load_state(path: Path) -> tuple[State, dict[str, Any]]:
         missing = isinstance(error, KeyError)
         reason = f"it has no {error}" if missing else " ".join(str(error).split())
         raise UnusableStateFile(f"{path} is damaged or not a checkpoint: {reason}") from None
+
+
+def _lasting_name(path: Path, opened: FileIO) -> Path:
+    """Return a name that stays with the file when another one takes its path.
+
+    safetensors opens the name more than once, and would read the header of the one file and the
+    tensors of the other.
+    """
+    lasting = Path("/dev/fd") / str(opened.fileno())
+    return lasting if lasting.exists() else path
 
 
 def _checksum(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:

@@ -1,5 +1,11 @@
 """Run directories, the records in them, and metrics as pure functions of these. No torch here."""
 
+from deepccg.atomic import (
+    is_temporary,
+    remove_temporaries,
+    temporary_directory,
+    write_atomically,
+)
 from deepccg.records.archive import append_to_archive, find_runs, is_archive, write_directories
 from deepccg.records.directory import (
     RunDirectory,
@@ -9,15 +15,12 @@ from deepccg.records.directory import (
     rewind_records,
 )
 from deepccg.records.files import (
-    flatten,
-    is_temporary,
-    merge,
+    check_regular,
+    open_regular,
     parse_toml,
     read_json_object,
+    read_regular,
     read_toml,
-    remove_temporaries,
-    unflatten,
-    write_atomically,
 )
 from deepccg.records.metrics import (
     Estimate,
@@ -45,6 +48,7 @@ from deepccg.records.schema import (
     TaskScore,
     Training,
 )
+from deepccg.records.settings import flatten, merge, unflatten
 from deepccg.records.statistics import (
     Interval,
     ShiftMeasure,
@@ -80,6 +84,7 @@ __all__ = [
     "append_to_archive",
     "average_accuracy",
     "backward_transfer",
+    "check_regular",
     "class_balanced_accuracy",
     "class_incremental_by_task",
     "estimate",
@@ -92,6 +97,7 @@ __all__ = [
     "is_temporary",
     "mean_interval",
     "merge",
+    "open_regular",
     "paired_difference",
     "paper_cell",
     "paper_tables",
@@ -100,12 +106,14 @@ __all__ = [
     "precedence",
     "read_json_object",
     "read_records",
+    "read_regular",
     "read_timings",
     "read_toml",
     "remove_temporaries",
     "rewind_records",
     "shift_points",
     "summary",
+    "temporary_directory",
     "timings_text",
     "unflatten",
     "write_atomically",

@@ -20,13 +20,16 @@ from typing import Any, cast
 
 import tomli_w
 
+from deepccg.atomic import naming, temporary_directory, write_atomically
 from deepccg.records.directory import RunDirectory, find_run_directories
-from deepccg.records.files import flatten, write_atomically
+from deepccg.records.files import check_regular, read_regular
 from deepccg.records.metrics import summary
 from deepccg.records.recorded_run import PARTS, RecordedRun
 from deepccg.records.schema import Record, RecordError, record_from_json, record_line
+from deepccg.records.settings import flatten
 
 ENDINGS = (".jsonl", ".jsonl.gz", ".parquet")
+LARGEST = 1 << 32  # bytes of an archive, also unpacked; a run has some 100,000
 _KEYS = ("run", "config", *PARTS, "records")
 
 
@@ -145,7 +148,10 @@ def run_name(run: RecordedRun) -> str:
 
 
 def write_directories(runs: Sequence[RecordedRun], directory: str | os.PathLike[str]) -> None:
-    """Write each run as a run directory below ``directory``; none of them may be there yet."""
+    """Write each run as a run directory below ``directory``; none of them may be there yet.
+
+    Each appears whole; if the disk is full, those before it stay.
+    """
     targets = {run_name(run): run for run in runs}
     if len(targets) < len(runs):
         raise RecordError("two of these runs have the same name: export them one by one")
@@ -153,15 +159,21 @@ def write_directories(runs: Sequence[RecordedRun], directory: str | os.PathLike[
         if (there := Path(directory) / name).exists():
             raise RecordError(f"{there} is there already: give another directory")
     for name, run in targets.items():
-        target = RunDirectory(Path(directory) / name)
-        records = b"".join(record_line(record) + b"\n" for record in run.records())
-        write_atomically(target.records_path, records)
-        for part in PARTS:
-            if (content := run.part(part)) is not None:
-                text = json.dumps(content, indent=2) + "\n"
-                write_atomically(target.path / f"{part}.json", text.encode())
-        # Last: what has no config.toml is not a run yet.
-        write_atomically(target.config_path, tomli_w.dumps(run.config()).encode())
+        place = Path(directory) / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with naming(place), temporary_directory(place) as written:
+            _write_run(run, RunDirectory(written))
+            written.rename(place)
+
+
+def _write_run(run: RecordedRun, target: RunDirectory) -> None:
+    records = b"".join(record_line(record) + b"\n" for record in run.records())
+    write_atomically(target.records_path, records)
+    for part in PARTS:
+        if (content := run.part(part)) is not None:
+            text = json.dumps(content, indent=2) + "\n"
+            write_atomically(target.path / f"{part}.json", text.encode())
+    write_atomically(target.config_path, tomli_w.dumps(run.config()).encode())
 
 
 def _parse(line: bytes) -> dict[str, Any]:
@@ -194,19 +206,30 @@ def _lines(archive: Path) -> list[bytes]:
     try:
         if archive.suffix == ".parquet":
             return _parquet_lines(archive)
-        content = archive.read_bytes()
-        text = gzip.decompress(content) if archive.suffix == ".gz" else content
+        content = read_regular(archive, LARGEST, links=True)
+        text = _unpacked(archive, content) if archive.suffix == ".gz" else content
     except (OSError, EOFError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or error
         raise RecordError(f"cannot read {archive}: {reason}") from error
     return text.removesuffix(b"\n").split(b"\n") if text else []
 
 
+def _unpacked(archive: Path, content: bytes) -> bytes:
+    """Return the text of a gzip file; a few bytes of it may claim to be any number."""
+    text = bytearray()
+    with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
+        while part := file.read(1 << 20):
+            text += part
+            if len(text) > LARGEST:
+                raise RecordError(f"{archive} unpacks to more than {LARGEST:,} bytes")
+    return bytes(text)
+
+
 def _extended(archive: Path, lines: Sequence[bytes], new: Sequence[bytes]) -> bytes:
     """Return the content of the archive with the new lines; what was there stays byte for byte."""
     if archive.suffix == ".parquet":
         return _parquet(archive, lines)
-    before = archive.read_bytes() if archive.exists() else b""
+    before = read_regular(archive, LARGEST, links=True) if archive.exists() else b""
     added = b"".join(line + b"\n" for line in new)
     if archive.suffix == ".gz":  # members of a gzip file stand one after the other
         return before + gzip.compress(added, mtime=0)
@@ -252,6 +275,7 @@ def _parquet_lines(archive: Path) -> list[bytes]:
     import pyarrow
     import pyarrow.parquet
 
+    check_regular(archive, largest=LARGEST, links=True)
     try:
         column = pyarrow.parquet.read_table(archive, columns=["line"]).column("line")
         return [line.encode() for line in column.to_pylist()]

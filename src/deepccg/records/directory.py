@@ -12,9 +12,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from deepccg.records.files import read_json_object, read_toml, write_atomically, write_durably
+from deepccg.atomic import write_atomically
+from deepccg.records.files import (
+    append_durably,
+    check_regular,
+    open_regular,
+    read_json_object,
+    read_recorded_toml,
+    read_regular,
+)
 from deepccg.records.recorded_run import RecordedRun
 from deepccg.records.schema import Record, RecordError, record_from_json, record_line
+
+_LARGEST_RECORDS = 1 << 30  # bytes that are read; a run of the paper's size has some 100,000
 
 
 def read_records(path: str | os.PathLike[str]) -> list[Record]:
@@ -26,16 +36,9 @@ def append_record(path: str | os.PathLike[str], record: Record) -> None:
     """Add one record at the end of the file, durably, after removing a torn last line."""
     line = record_line(record) + b"\n"
     target = Path(path)
-    if target.exists() and _lacks_line_end(target):
+    if _lacks_line_end(target):
         write_atomically(target, b"".join(kept for kept, _ in _lines(target)))
-    with target.open("ab", buffering=0) as file:
-        size = file.seek(0, os.SEEK_END)
-        try:
-            write_durably(file, line)
-        except OSError:  # a full disk may have taken a part of the line
-            with contextlib.suppress(OSError):
-                file.truncate(size)
-            raise
+    append_durably(target, line)
 
 
 def rewind_records(path: str | os.PathLike[str], step: int) -> int:
@@ -44,10 +47,11 @@ def rewind_records(path: str | os.PathLike[str], step: int) -> int:
     Returns how many records are left. A file that ends there already is not touched.
     """
     target = Path(path)
+    check_regular(target)
     if not target.exists():
         return 0
     kept = [line for line, record in _lines(target) if record.step <= step]
-    if target.read_bytes() != b"".join(kept):
+    if read_regular(target, _LARGEST_RECORDS) != b"".join(kept):
         write_atomically(target, b"".join(kept))
     return len(kept)
 
@@ -64,7 +68,7 @@ class _FileIn:
 
 @dataclass(frozen=True)
 class RunDirectory(RecordedRun):
-    """The files of one run. Nothing is read until it is asked for."""
+    """The files of one run. Nothing is read until it is asked for, and regular files only."""
 
     path: Path
 
@@ -81,20 +85,23 @@ class RunDirectory(RecordedRun):
 
     def config(self) -> dict[str, Any]:
         """Return the run's configuration as plain values."""
-        try:
-            return read_toml(self.config_path)
-        except OSError as error:
-            raise RecordError(f"cannot read {self.config_path}: {error.strerror}") from error
-        except ValueError as error:
-            raise RecordError(f"{self.config_path} is not valid TOML: {error}") from error
+        return read_recorded_toml(self.config_path)
 
     def records(self) -> list[Record]:
         """Return all records so far; none if the run has not written any."""
+        check_regular(self.records_path)
         return read_records(self.records_path) if self.records_path.exists() else []
 
     def part(self, name: str) -> dict[str, Any] | None:
         """Return the content of ``NAME.json``; ``None`` if it is not there, or damaged."""
+        check_regular(self.path / f"{name}.json")
         return read_json_object(self.path / f"{name}.json")
+
+    def check(self) -> None:
+        """Refuse a directory with something other than a regular file in a file's place."""
+        for name, value in vars(RunDirectory).items():
+            if isinstance(value, _FileIn):
+                check_regular(getattr(self, name))
 
     @property
     def recency(self) -> tuple[int, int]:
@@ -114,7 +121,7 @@ def find_run_directories(path: str | os.PathLike[str]) -> list[RunDirectory]:
 def _lines(path: Path) -> Iterator[tuple[bytes, Record]]:
     """Yield each line, with its line end, and the record it holds."""
     try:
-        content = path.read_bytes()
+        content = read_regular(path, _LARGEST_RECORDS)
     except OSError as error:
         raise RecordError(f"cannot read {path}: {error.strerror}") from error
     *complete, tail = content.split(b"\n")
@@ -128,6 +135,10 @@ def _lines(path: Path) -> Iterator[tuple[bytes, Record]]:
 
 
 def _lacks_line_end(path: Path) -> bool:
-    with path.open("rb") as file:
+    try:
+        file = open_regular(path)
+    except FileNotFoundError:
+        return False
+    with file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - 1))
         return file.read() not in (b"", b"\n")

@@ -1,95 +1,120 @@
-"""Files that are either the old one or the new one; small JSON and TOML files; nested settings."""
+"""Files that a stranger may have put there: regular ones only. And small JSON and TOML files."""
 
+import contextlib
 import json
 import os
-import re
+import stat
 import tomllib
-from collections.abc import Mapping
 from io import FileIO
 from pathlib import Path
 from typing import Any
 
-_TEMPORARY = re.compile(r"\..+\.\d+\.tmp")
+from deepccg.atomic import naming, write_durably
+from deepccg.records.schema import RecordError
+
 _LARGEST_FILE = 1 << 20  # bytes that are read; an audit or a configuration has about a thousand
 
 
-def write_atomically(
-    path: str | os.PathLike[str], content: bytes, previous: Path | None = None
-) -> None:
-    """Replace ``path`` by ``content``; a reader, or a crash, sees the old file or the new one.
+def open_regular(
+    path: Path, *, append: bool = False, largest: int | None = None, links: bool = False
+) -> FileIO:
+    """Open a regular file for reading, or for adding to its end. Never waits.
 
-    With ``previous`` the old file is kept under that name. Between the two renames it has only
-    that name, so a reader that misses ``path`` looks there.
+    A run directory may come from somebody else. A pipe in it would wait for ever, a device give
+    bytes without end, a link lead outside.
+
+    Args:
+        path: The file; with ``append`` it is made if it is not there.
+        append: Whether to write.
+        largest: How many bytes it may have.
+        links: Whether it may be a link: one that the user named, not one in a run directory.
+
+    Raises:
+        OSError: If it cannot be opened.
+        RecordError: If it is something else, or too large.
     """
-    target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    check_regular(path, largest=largest, links=links)
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT if append else os.O_RDONLY
+    if os.name == "posix":  # what was checked may be another file by now
+        flags |= os.O_NONBLOCK | (0 if links else os.O_NOFOLLOW)
+    else:
+        flags |= getattr(os, "O_BINARY", 0)
+    descriptor = os.open(path, flags, 0o666)
     try:
-        with temporary.open("wb", buffering=0) as file:
-            write_durably(file, content)
-        if previous is not None and target.exists():
-            target.replace(previous)
-        temporary.replace(target)
-    finally:
-        temporary.unlink(missing_ok=True)
-    if os.name == "posix":  # elsewhere a directory cannot be opened
-        _sync_directory(target.parent)
-
-
-def write_durably(file: FileIO, content: bytes) -> None:
-    """Write all of ``content`` and wait until the disk has it."""
-    rest = memoryview(content)
-    while rest:  # a disk that fills up takes a part first
-        rest = rest[os.write(file.fileno(), rest) :]
-    os.fsync(file.fileno())
-
-
-def is_temporary(path: Path) -> bool:
-    """Whether ``write_atomically`` makes files of this name and removes them."""
-    return _TEMPORARY.fullmatch(path.name) is not None
-
-
-def remove_temporaries(directory: Path) -> None:
-    """Remove what killed processes left. Nobody may be writing there."""
-    for file in directory.iterdir():
-        if is_temporary(file):
-            file.unlink(missing_ok=True)
-
-
-def _sync_directory(path: Path) -> None:
-    """Make the new name itself durable."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
+        _check_status(path, os.fstat(descriptor), largest)
+        return FileIO(descriptor, "ab" if append else "rb")
+    except BaseException:
         os.close(descriptor)
+        raise
+
+
+def check_regular(path: Path, *, largest: int | None = None, links: bool = False) -> None:
+    """Refuse anything but a regular file, or nothing; see ``open_regular``."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        _check_status(path, path.stat(follow_symlinks=links), largest)
+
+
+def _check_status(path: Path, status: os.stat_result, largest: int | None) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        raise RecordError(
+            f"{path} is not a regular file (a link, pipe, device or directory): put the file "
+            f"itself there"
+        )
+    if largest is not None and status.st_size > largest:
+        raise RecordError(f"{path} has {status.st_size:,} bytes, more than {largest:,}")
+
+
+def read_regular(path: Path, largest: int, *, links: bool = False) -> bytes:
+    """Return the content of a regular file; see ``open_regular``."""
+    with open_regular(path, largest=largest, links=links) as file:
+        return file.readall()
+
+
+def append_durably(path: Path, content: bytes) -> None:
+    """Add to the end of a regular file; if that fails, it is as it was."""
+    with naming(path), open_regular(path, append=True) as file:
+        size = file.seek(0, os.SEEK_END)
+        try:
+            write_durably(file, content)
+        except OSError:  # a full disk may have taken a part
+            with contextlib.suppress(OSError):
+                file.truncate(size)
+            raise
 
 
 def read_json_object(path: str | os.PathLike[str]) -> dict[str, Any] | None:
     """Return a JSON object, or ``None`` if the file holds none: old runs lack some files."""
     try:
-        value = json.loads(_read_small(path))
+        value = json.loads(read_regular(Path(path), _LARGEST_FILE))
     except (OSError, ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
 
 
+def read_recorded_toml(path: Path) -> dict[str, Any]:
+    """Return the values of a TOML file of a run directory; a ``RecordError`` if that fails."""
+    try:
+        return parse_toml(read_regular(path, _LARGEST_FILE).decode())
+    except OSError as error:
+        raise RecordError(f"cannot read {path}: {error.strerror}") from error
+    except RecordError:
+        raise
+    except ValueError as error:
+        raise RecordError(f"{path} is not valid TOML: {error}") from error
+
+
 def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return the values of a TOML file.
+    """Return the values of a TOML file of the user's own, which may be a link or a pipe.
 
     Raises:
         OSError: If it cannot be read.
         ValueError: If it is too large, or not valid.
     """
-    return parse_toml(_read_small(path).decode())
-
-
-def _read_small(path: str | os.PathLike[str]) -> bytes:
     with Path(path).open("rb") as file:
         content = file.read(_LARGEST_FILE + 1)
     if len(content) > _LARGEST_FILE:
         raise ValueError(f"it has more than {_LARGEST_FILE:,} bytes")
-    return content
+    return parse_toml(content.decode())
 
 
 def parse_toml(text: str) -> dict[str, Any]:
@@ -103,46 +128,3 @@ def parse_toml(text: str) -> dict[str, Any]:
         return tomllib.loads(text)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
-
-
-def flatten(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return the values of nested settings by their dotted names.
-
-    >>> flatten({"seed": 0, "method": {"name": "er", "lr": 0.1}})
-    {'seed': 0, 'method.name': 'er', 'method.lr': 0.1}
-    """
-    flat: dict[str, Any] = {}
-    for key, value in settings.items():
-        inner = isinstance(value, Mapping)
-        flat |= flatten(value, f"{prefix}{key}.") if inner else {f"{prefix}{key}": value}
-    return flat
-
-
-def unflatten(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return dotted names as nested tables, the inverse of ``flatten``; also takes tables.
-
-    >>> unflatten({"seed": 0, "method": {"name": "er", "lr": 0.1}, "method.lr": 0.2})
-    {'seed': 0, 'method': {'name': 'er', 'lr': 0.2}}
-    """
-    nested: dict[str, Any] = {}
-    for key, value in settings.items():
-        first, *inner = key.split(".")
-        for part in reversed(inner):
-            value = {part: value}
-        nested = merge(nested, {first: value})
-    return nested
-
-
-def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge nested settings; where both have a value, ``over`` wins.
-
-    >>> merge({"a": {"b": 1, "c": 2}}, {"a": {"b": 3}})
-    {'a': {'b': 3, 'c': 2}}
-    """
-    result = dict(base)
-    for key, value in over.items():
-        below = result.get(key)
-        if isinstance(below, Mapping) and isinstance(value, Mapping):
-            value = merge(below, value)
-        result[key] = value
-    return result

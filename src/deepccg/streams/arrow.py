@@ -33,11 +33,13 @@ class ArrowSource:
         title: Its name in messages.
         schema: The ``pyarrow.Schema``, with the hub's description of the columns if there is one.
         batches: Given column names, yields record batches (or tables) in row order.
+        folders: Where the files lie that image cells may name.
     """
 
     title: str
     schema: Any
     batches: Callable[[list[str]], Iterator[Any]]
+    folders: tuple[Path, ...] = ()
 
 
 def labelled_images(table: ArrowSource, columns: Columns | None = None) -> ImageSource:
@@ -59,7 +61,7 @@ def labelled_images(table: ArrowSource, columns: Columns | None = None) -> Image
             cells = _cells(table, part, image, mine - start) if len(mine) else []
             for row, cell in zip(mine, cells, strict=True):
                 where = f"in row {row} of {table.title}"
-                yield where, _encoded(where, cell)
+                yield where, _encoded(where, cell, table.folders)
             start += part.num_rows
 
     return ImageSource(names, y, np.arange(len(y)), read)
@@ -113,7 +115,17 @@ def _only(
             f"{table.title} has {problem}; {columns} "
             f"(looked for one of type {role}, or named {', '.join(usual)})"
         )
-    return wanted or found[0]
+    chosen = wanted or found[0]
+    _require_once(table.title, table.schema, chosen)
+    return chosen
+
+
+def _require_once(title: object, schema: Any, column: str) -> None:
+    count = schema.names.count(column)
+    if count == 0:
+        raise InputError(f"{title} has no column '{column}'")
+    if count > 1:
+        raise InputError(f"{title} has {count} columns '{column}': remove or rename all but one")
 
 
 def _encode(
@@ -134,15 +146,28 @@ def _encode(
         raise InputError(f"{table.title}, column '{column}': {error}") from error
 
 
-def _encoded(where: str, cell: Any) -> bytes:
+def _encoded(where: str, cell: Any, folders: Sequence[Path]) -> bytes:
     """Return the bytes of an image cell: raw, or ``{"bytes": ..., "path": ...}`` with one set."""
     if isinstance(cell, bytes):
         return cell
     if isinstance(cell, dict) and isinstance(cell.get("bytes"), bytes):
         return bytes(cell["bytes"])
     if isinstance(cell, dict) and isinstance(cell.get("path"), str):
-        return read_file(Path(cell["path"]))
+        return read_file(_file_within(where, cell["path"], folders))
     raise InputError(f"the image {where} is missing: no encoded bytes")
+
+
+def _file_within(where: str, path: str, folders: Sequence[Path]) -> Path:
+    """Return the file that a cell names; whoever made the table must not choose any other."""
+    for folder in folders:
+        with contextlib.suppress(OSError, RuntimeError, ValueError):  # no name, or a loop of links
+            file = (folder / path).resolve()
+            if any(file.is_relative_to(own.resolve()) for own in folders) and file.exists():
+                return file
+    raise InputError(
+        f"the image {where} is the file {path}, which is not in {folders[-1]}: "
+        f"put it there, or its bytes into the table"
+    )
 
 
 def parquet_folder(data_dir: Path, folders: Sequence[str]) -> Path | None:
@@ -163,20 +188,22 @@ def parquet_part(folder: Path, names: Sequence[str]) -> list[Path]:
     return next((files for files in shards if files), [])
 
 
-def parquet_table(files: Sequence[Path]) -> ArrowSource:
-    """Return the rows of these files, one file after the other."""
+def parquet_table(files: Sequence[Path], data_dir: Path) -> ArrowSource:
+    """Return the rows of these files, one file after the other.
+
+    Image files that they name lie beside them or somewhere in ``data_dir``.
+    """
     title = files[0].name if len(files) == 1 else f"{files[0].name} (and {len(files) - 1} more)"
 
     def batches(columns: list[str]) -> Iterator[Any]:
         for file in files:
             with _opened(file) as opened:
-                missing = [name for name in columns if name not in opened.schema_arrow.names]
-                if missing:
-                    raise InputError(f"{file} has no column '{missing[0]}'")
+                for name in columns:
+                    _require_once(file, opened.schema_arrow, name)
                 yield from opened.iter_batches(batch_size=_BATCH_ROWS, columns=columns)
 
     with _opened(files[0]) as first:
-        return ArrowSource(title, first.schema_arrow, batches)
+        return ArrowSource(title, first.schema_arrow, batches, (files[0].parent, data_dir))
 
 
 @contextlib.contextmanager
@@ -217,17 +244,24 @@ def hub_tables(
                 f"the hub data set {repository} has no {alternatives[0]} part; "
                 f"it has {', '.join(found)}"
             )
-        tables.append(_hub_table(f"{repository} ({part})", found[part]))
+        tables.append(_hub_table(repository, part, found[part]))
     return tables
 
 
-def _hub_table(title: str, dataset: Any) -> ArrowSource:
+def _hub_table(repository: str, part: str, dataset: Any) -> ArrowSource:
+    import datasets
+    import huggingface_hub.constants
+
     def batches(columns: list[str]) -> Iterator[Any]:
         # In Arrow format an image column stays encoded; decoding is the same for every source.
         selected = dataset.select_columns(columns).with_format("arrow")
         yield from selected.iter(batch_size=_BATCH_ROWS)
 
-    return ArrowSource(title, dataset.features.arrow_schema, batches)
+    # Cells of a repository of image files name what was downloaded, or, as the library looks here
+    # first, what lies in a folder of its name.
+    hub = huggingface_hub.constants.HF_HUB_CACHE
+    folders = (Path(repository), Path(datasets.config.HF_DATASETS_CACHE), Path(hub))
+    return ArrowSource(f"{repository} ({part})", dataset.features.arrow_schema, batches, folders)
 
 
 def _download(repository: str, config: str | None) -> Any:

@@ -3,16 +3,17 @@
 A directory per data set, source and part holds ``x.npy`` (uint8 ``[N, C, H, W]``), ``y.npy``,
 ``rows.npy`` (which images of the source they are: the stored split) and ``meta.json``. It is
 written beside its place and renamed, so it is there whole or not at all, also when several
-processes decode the same data at once.
+processes decode the same data at once; what a killed process left is removed by the next. A file of
+another size or content than was written is no entry; its content is looked at only when its time of
+change is another, too.
 """
 
 import contextlib
+import hashlib
 import json
 import logging
 import os
 import re
-import shutil
-import tempfile
 import tokenize
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,15 +22,17 @@ from typing import IO, Any
 
 import numpy as np
 
+from deepccg.atomic import temporary_directory
 from deepccg.core import InputError
+from deepccg.core.cache_dir import make_directory
 from deepccg.streams.images import ImageSource, decode
 from deepccg.streams.stream import Array, IntArray
 
 _ARRAYS = ("x", "y", "rows")
 # What damaged JSON and damaged arrays make their readers raise.
 _UNREADABLE = (
-    EOFError, KeyError, MemoryError, OSError, RecursionError, SyntaxError, TypeError, ValueError,
-    tokenize.TokenError,
+    EOFError, KeyError, MemoryError, OSError, OverflowError, RecursionError, SyntaxError, TypeError,
+    ValueError, tokenize.TokenError,
 )  # fmt: skip
 _log = logging.getLogger(__name__)
 
@@ -68,13 +71,10 @@ def write_entry(directory: Path, source: ImageSource, image_size: tuple[int, int
     """Decode all images into ``directory``, or use what another process has put there first."""
     _log.info("decoding %d images into %s", len(source), directory)
     try:
-        directory.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(prefix=".partial-", dir=directory.parent))
-        try:
-            _write_files(temporary, source, image_size)
-            _move_into_place(temporary, directory)
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
+        make_directory(directory.parent)
+        with temporary_directory(directory, 0o700) as scratch:
+            _write_files(scratch, source, image_size)
+            _move_into_place(scratch, directory)
     except OSError as error:
         raise InputError(
             f"cannot write the cache {directory}: {error.strerror}; "
@@ -87,8 +87,14 @@ def write_entry(directory: Path, source: ImageSource, image_size: tuple[int, int
 
 
 def _map_array(file: Path, expected: dict[str, Any]) -> Array:
-    if file.stat().st_size != expected["bytes"]:
+    about = file.stat()
+    if about.st_size != expected["bytes"]:
         raise ValueError(f"{file} was truncated")
+    if about.st_mtime_ns != expected.get("mtime_ns", about.st_mtime_ns):  # not in older entries
+        if _digest(file) != expected["digest"]:
+            raise ValueError(f"{file} was changed")
+        with contextlib.suppress(OSError):  # copied: the next look is cheap again
+            os.utime(file, ns=(about.st_atime_ns, expected["mtime_ns"]))
     # A plain view: indexing np.memmap itself is slow, and it would carry the file's path around.
     array = np.asarray(np.load(file, mmap_mode="r", allow_pickle=False))
     if list(array.shape) != expected["shape"] or array.dtype.str != expected["dtype"]:
@@ -124,7 +130,19 @@ def _write_files(directory: Path, source: ImageSource, image_size: tuple[int, in
 
 def _describe(file: Path) -> dict[str, Any]:
     array = np.load(file, mmap_mode="r", allow_pickle=False)
-    return {"shape": list(array.shape), "dtype": array.dtype.str, "bytes": file.stat().st_size}
+    about = file.stat()
+    return {
+        "shape": list(array.shape),
+        "dtype": array.dtype.str,
+        "bytes": about.st_size,
+        "mtime_ns": about.st_mtime_ns,
+        "digest": _digest(file),
+    }
+
+
+def _digest(file: Path) -> str:
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
 
 
 @contextlib.contextmanager
@@ -136,15 +154,13 @@ def _synced(file: Path) -> Iterator[IO[bytes]]:
         os.fsync(stream.fileno())
 
 
-def _move_into_place(temporary: Path, directory: Path) -> None:
+def _move_into_place(scratch: Path, directory: Path) -> None:
     if directory.exists() and read_entry(directory) is None:
         # A damaged entry is renamed first, so that nobody sees it half removed.
-        grave = Path(tempfile.mkdtemp(prefix=".partial-", dir=directory.parent))
-        with contextlib.suppress(OSError):  # another process may have discarded it
-            directory.rename(grave / "damaged")
-        shutil.rmtree(grave, ignore_errors=True)
+        with temporary_directory(directory) as grave, contextlib.suppress(OSError):
+            directory.rename(grave / "damaged")  # unless another process has discarded it
     try:
-        temporary.rename(directory)
+        scratch.rename(directory)
     except OSError:
         if read_entry(directory) is None:  # not simply another process that was first
             raise

@@ -72,7 +72,7 @@ def available(cache_dir: str | Path | None = None) -> list[DatasetInfo]:
     cache = Path(cache_dir) if cache_dir else default_cache_dir()
     places = {name: cache / safe_name(name) for name in _CATALOGUE}
     return [
-        replace(info, cached_at=places[name] if places[name].is_dir() else None)
+        replace(info, cached_at=places[name] if is_folder(places[name]) else None)
         for name, info in _CATALOGUE.items()
     ]
 

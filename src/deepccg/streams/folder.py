@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from deepccg.core import InputError
+from deepccg.core import InputError, is_utf8
 from deepccg.streams.images import ImageSource, read_file
 from deepccg.streams.stream import IntArray
 
@@ -70,6 +70,8 @@ def class_files(folder: Path) -> dict[str, list[Path]]:
         raise InputError(f"no class folders in {folder}: expected {folder}/<class>/<image>")
     classes = {child.name: image_files(child) for child in folders}
     for name, files in classes.items():
+        if not is_utf8(name):  # unlike those of images, the names of classes are written down
+            raise InputError(f"the class folder {name!r} in {folder} is not UTF-8: rename it")
         if not files:
             raise InputError(f"the class folder {folder / name} has no images")
     return classes
@@ -93,7 +95,8 @@ def _divide(folder: Path, files: Sequence[Path]) -> tuple[list[Path], list[Path]
 
     def digest(file: Path) -> bytes:
         path = file.relative_to(folder).as_posix()
-        return hashlib.blake2b(path.encode(), digest_size=16).digest()
+        name = path.encode(errors="surrogateescape")  # as it is on disk, UTF-8 or not
+        return hashlib.blake2b(name, digest_size=16).digest()
 
     n_test = max(1, round(_TEST_SHARE * len(files)))
     chosen = set(sorted(files, key=digest)[:n_test])

@@ -67,7 +67,7 @@ def _all_parts(
         tables = [found for names in _PARTS if (found := parquet_part(place, names))]
         files = [file for table in tables for file in table]
         return file_identity(files), lambda: [
-            labelled_images(parquet_table(table), columns) for table in tables
+            labelled_images(parquet_table(table, data_dir), columns) for table in tables
         ]
     classes = _class_folders(data_dir, folders)
     files = [file for one in classes for members in one.values() for file in members]

@@ -111,7 +111,7 @@ def parquet_recipe(name: str, data_dir: Path, folders: Sequence[str], facts: Fac
         return found
 
     def images(part: str) -> ImageSource:
-        return labelled_images(parquet_table(files(part)), facts.columns)
+        return labelled_images(parquet_table(files(part), data_dir), facts.columns)
 
     return Recipe(name, lambda part: file_identity(files(part)), images, facts)
 

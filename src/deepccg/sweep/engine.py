@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import IO, NamedTuple, Protocol, Self, TypeAlias, cast
 
-from deepccg.records import RunDirectory
+from deepccg.records import RecordError, RunDirectory, open_regular
 from deepccg.sweep.job import NOT_STARTED, JobResult, JobSpec
 from deepccg.sweep.upload import Upload
 
@@ -164,7 +164,8 @@ def _exit_reason(status: int, directory: Path) -> str:
     if status < 0:
         return f"its process was killed by {signal.Signals(-status).name}"
     lines: list[str] = []
-    with contextlib.suppress(OSError), RunDirectory(directory).log_path.open("rb") as log:
+    log_path = RunDirectory(directory).log_path
+    with contextlib.suppress(OSError, RecordError), open_regular(log_path) as log:
         log.seek(max(0, log.seek(0, os.SEEK_END) - LOG_TAIL_BYTES))
         lines = log.read().decode(errors="replace").strip().splitlines()
     return lines[-1] if lines else f"its process ended with exit status {status}"

@@ -1,16 +1,20 @@
 """Jobs of a sweep: what to run, how it is sent to a worker, how one attempt is executed."""
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from deepccg.core import DeepCCGError, InputError, StepInfo
+from deepccg.core import CannotWrite, DeepCCGError, InputError, InUse, StepInfo
 from deepccg.experiment import Interrupted, RunConfig, folder_of, request_stop, run, validated
 from deepccg.experiment.run import ProgressCallback
 from deepccg.experiment.shard import Shard
 from deepccg.records import RecordError, RunDirectory
 from deepccg.streams import load_dataset
+
+GRACE_SECONDS = 60.0  # in which a worker that was told to stop, or whose parent was killed, does so
+WAIT_SECONDS = 0.5  # between two looks at a directory that is in use
 
 
 @dataclass(frozen=True)
@@ -35,7 +39,8 @@ class Job:
 class Outcome:
     """The result of a job after all its attempts: how often it was started or continued.
 
-    It is ``already`` if it was finished before. The error of one that failed is one line.
+    It is ``already`` if it was finished before. The error of one that failed is one line;
+    ``unrelated`` if it says nothing about the run: a full disk, a directory in use.
     """
 
     job: Job
@@ -43,6 +48,7 @@ class Outcome:
     status: Literal["finished", "already", "failed"]
     error: str | None = None
     attempts: int = 0
+    unrelated: bool = False
 
 
 class SweepStopped(KeyboardInterrupt):
@@ -94,12 +100,14 @@ class JobSpec:
 class JobResult:
     """The result of one attempt: ``stopped`` if it was asked to, and saved; an error is one line.
 
-    It is retryable if another attempt may succeed: not for bad input, which stays bad.
+    It is retryable if another attempt may succeed at once: not for bad input, which stays bad, and
+    not after an error that is ``unrelated`` to the run, such as a full disk.
     """
 
     status: Literal["finished", "already", "failed", "stopped"]
     error: str | None = None
     retryable: bool = False
+    unrelated: bool = False
 
 
 NOT_STARTED = JobResult("stopped", "stopped before its first step", retryable=True)
@@ -112,9 +120,29 @@ def execute(
 
     ``on_progress`` is called after each step, with its number and that of the last;
     ``should_stop`` before the first and after each, because a Ctrl-C during setup may be lost.
+    A directory in use is waited for: the worker of a killed sweep may be saving there.
     """
-    if should_stop():
-        return NOT_STARTED
+    began, wait = time.monotonic(), 0.0
+    while not should_stop():
+        try:
+            time.sleep(wait)
+            return _attempt(spec, on_progress, should_stop)
+        except KeyboardInterrupt:
+            return NOT_STARTED
+        except InUse as error:
+            if time.monotonic() - began > GRACE_SECONDS:
+                return JobResult("failed", str(error), unrelated=True)
+            wait = WAIT_SECONDS
+        except CannotWrite as error:
+            return JobResult("failed", str(error), unrelated=True)
+        except (DeepCCGError, RecordError) as error:
+            return JobResult("failed", str(error))
+    return NOT_STARTED
+
+
+def _attempt(
+    spec: JobSpec, on_progress: Callable[[int, int], None], should_stop: Callable[[], bool]
+) -> JobResult:
     steps_done = 0
 
     def progress(step: int, steps: int, _info: StepInfo) -> None:
@@ -129,10 +157,6 @@ def execute(
     except Interrupted as stop:
         reason = f"stopped by {stop.signal.name} at step {stop.step}"
         return JobResult("stopped", reason, retryable=True)
-    except KeyboardInterrupt:
-        return NOT_STARTED
-    except (DeepCCGError, RecordError) as error:
-        return JobResult("failed", str(error))
     return JobResult("finished" if steps_done else "already")
 
 

@@ -22,7 +22,7 @@ try:
 except ImportError:
     raise InputError("the engine ray needs Ray: pip install 'deepccg[ray]'") from None
 
-from deepccg.records import RunDirectory
+from deepccg.records import RecordError, RunDirectory, open_regular
 from deepccg.sweep.engine import Event, Finished, Progressed, Started
 from deepccg.sweep.job import JobResult, JobSpec, execute
 from deepccg.sweep.upload import Upload
@@ -193,8 +193,12 @@ def _result(task: Any, directory: Path) -> JobResult:
         return JobResult("stopped", "stopped", retryable=True)
     except RayTaskError as error:
         trace = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).strip()  # Ray colours it
-        with contextlib.suppress(OSError), RunDirectory(directory).log_path.open("a") as log:
-            log.write(f"{trace}\n")
+        log_path = RunDirectory(directory).log_path
+        with (
+            contextlib.suppress(OSError, RecordError),
+            open_regular(log_path, append=True) as log,
+        ):
+            log.write(f"{trace}\n".encode())
         return JobResult("failed", trace.splitlines()[-1], retryable=True)
     except RayError as error:
         return JobResult("failed", " ".join(str(error).split()), retryable=True)

@@ -157,7 +157,9 @@ class SweepLoop:
         elif not retryable and not (stopping and result.status == "stopped"):
             status = "failed" if result.status == "stopped" else result.status
             where = self.out / name
-            self._outcomes[name] = Outcome(self.jobs[name], where, status, result.error, attempts)
+            self._outcomes[name] = Outcome(
+                self.jobs[name], where, status, result.error, attempts, result.unrelated
+            )
         self.progress.finished(name, result, retry=retryable and not stopping)
 
 

@@ -49,7 +49,8 @@ class Upload:
         excluded = {run.config_path, run.previous_path, run.lock_path}
         self._files.makedirs(target, exist_ok=True)
         for file in sorted(directory.iterdir()):
-            if file.is_file() and file not in excluded and not is_temporary(file):
+            regular = file.is_file() and not file.is_symlink()
+            if regular and file not in excluded and not is_temporary(file):
                 self._files.put_file(str(file), f"{target}/{file.name}")
         partial = f"{target}/.{run.config_path.name}.part"
         self._files.put_file(str(run.config_path), partial)

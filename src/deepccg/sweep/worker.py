@@ -20,11 +20,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
 
-from deepccg.records import RunDirectory
-from deepccg.sweep.job import JobSpec, execute
+from deepccg.records import RecordError, RunDirectory, open_regular
+from deepccg.sweep.job import GRACE_SECONDS, JobSpec, execute
 
 PROGRESS_SECONDS = 0.5  # between two reports of progress
-GRACE_SECONDS = 60.0  # for the step in progress and a checkpoint
 
 
 def main() -> None:
@@ -34,7 +33,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     # What libraries print belongs in the log of the run, not among the results.
     writer = MessageWriter(os.fdopen(os.dup(1), "w", encoding="utf-8"))
-    _redirect_output(os.devnull)
+    _discard_output()
     faulthandler.enable()
     specs: queue.SimpleQueue[JobSpec | None] = queue.SimpleQueue()
     stopping = threading.Event()
@@ -87,24 +86,28 @@ def _log_output(directory: Path) -> Iterator[None]:
     log = RunDirectory(directory).log_path
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        _redirect_output(log)
-    except OSError:  # the run itself will report what is wrong with the directory
+        with open_regular(log, append=True) as file:
+            _redirect_output(file.fileno())
+    except (OSError, RecordError):  # the run itself will report what is wrong with the directory
         yield
         return
     yield
-    _redirect_output(os.devnull)
+    _discard_output()
     with contextlib.suppress(OSError):
         if log.stat().st_size == 0:
             log.unlink()
 
 
-def _redirect_output(path: str | Path) -> None:
+def _discard_output() -> None:
+    with Path(os.devnull).open("wb") as nothing:
+        _redirect_output(nothing.fileno())
+
+
+def _redirect_output(descriptor: int) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
     for standard in (1, 2):
         os.dup2(descriptor, standard)
-    os.close(descriptor)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from deepccg.records import (
     RunDirectory,
     Training,
     flatten,
+    read_json_object,
     summary,
     write_atomically,
 )
@@ -196,7 +197,7 @@ def _identity(target: RunDirectory) -> str:
     try:
         if not path.exists():
             write_atomically(path, json.dumps({"id": uuid.uuid4().hex}).encode() + b"\n")
-        return uuid.UUID(hex=json.loads(path.read_text(encoding="utf-8"))["id"]).hex
+        return uuid.UUID(hex=(read_json_object(path) or {})["id"]).hex
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror}") from None
     except (AttributeError, KeyError, TypeError, ValueError, RecursionError):

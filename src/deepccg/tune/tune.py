@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, TypeAlias
 
-from deepccg.core import InputError, ProtocolViolation
+from deepccg.core import CannotWrite, InputError, ProtocolViolation
 from deepccg.experiment import resolve
 from deepccg.records import Estimate, RunDirectory, estimate, summary
 from deepccg.sweep import Job, Outcome
@@ -87,7 +87,8 @@ def tune(
     """Try points of a space, each scored on training data that its runs did not learn from.
 
     The test part of the data set is never opened; a run that opened it raises
-    ``ProtocolViolation``.
+    ``ProtocolViolation``. A full disk, or a run directory in use, ends the search with
+    ``CannotWrite``: a point is not to blame for that.
 
     Args:
         settings: What all runs have in common, as for ``resolve``, with dotted names; without
@@ -162,6 +163,11 @@ def _check_axes(axes: Sequence[Axis], fixed: Mapping[str, Any]) -> None:
 def _trial(point: Point, outcomes: Sequence[Outcome]) -> Trial:
     scores, errors = {}, []
     for outcome in outcomes:
+        if outcome.unrelated:
+            raise CannotWrite(
+                f"{outcome.error}. The search stopped, as that says nothing about "
+                f"{dict(point)}: then the same command continues"
+            )
         if outcome.status == "failed":
             errors.append(f"seed {outcome.job.seed}: {outcome.error}")
             continue

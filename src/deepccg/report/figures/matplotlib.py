@@ -46,6 +46,8 @@ def save(figure: "Figure | Drawing", *paths: str | os.PathLike[str], title: str 
 
 def draw(figure: Figure, title: str = "") -> "Drawing":
     """Draw all panels of a figure, with plot areas about as large as on the page."""
+    from matplotlib.text import Text
+
     rows = -(-len(figure.panels) // figure.columns)
     panel = figure.panels[0]
     width = max(figure.columns * panel.width / _PIXELS, _LEAST_WIDTH)
@@ -62,6 +64,8 @@ def draw(figure: Figure, title: str = "") -> "Drawing":
         _draw_colour_scale(drawing, grid, figure.colour_label)
     drawing.suptitle(title, x=0.01, ha="left", fontsize=11, fontweight="bold", color=INK)
     footnote(drawing, caption)
+    for text in drawing.findobj(Text):
+        text.set_parse_math(False)  # names of classes and methods may hold dollar signs
     return drawing
 
 
