@@ -96,9 +96,7 @@ def _fixed_rows(dataset: str) -> list[Row]:
         if name == dataset:
             method, size, stream, scenario = row
             by_row[method, size][stream, scenario] = found
-    return [
-        _fixed_row(label, key[0], by_row[key]) for key, label in FIXED.items() if key in by_row
-    ]
+    return [_fixed_row(label, key[0], by_row[key]) for key, label in FIXED.items() if key in by_row]
 
 
 def _fixed_row(label: str, method: str, cells: dict[Cell, list[RecordedRun]]) -> Row:

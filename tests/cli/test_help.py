@@ -11,6 +11,7 @@ import pytest
 COMMANDS = [
     "run",
     "resume",
+    "fit",
     "methods",
     "data",
     "stream",

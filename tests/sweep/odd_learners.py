@@ -9,8 +9,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
 from deepccg.core import Batch, StepInfo
-from deepccg.methods import ER
+from deepccg.methods import CCG, ER
 
 
 class Slow(ER):
@@ -62,10 +64,15 @@ class KilledOnce(Odd):
     """Its process is killed once, as by a system that ran out of memory."""
 
     def fail(self) -> None:
-        mark = Path(os.environ["DEEPCCG_ODD_LEARNERS"]) / "was-killed"
-        if not mark.exists():
-            mark.touch()
-            os.kill(os.getpid(), signal.SIGKILL)
+        kill_once()
+
+
+def kill_once() -> None:
+    """Kill this process, the first time any process calls it."""
+    mark = Path(os.environ["DEEPCCG_ODD_LEARNERS"]) / "was-killed"
+    if not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 class Segfaults(Odd):
@@ -81,3 +88,39 @@ class Raises(Odd):
     def fail(self) -> None:
         sys.stdout.write("about to divide\n")
         raise ZeroDivisionError("by nothing")
+
+
+class DoubleCCG(CCG):
+    """Computes in double precision, in which rounding cannot hide an example counted twice."""
+
+    def __init__(self, network: nn.Module, *arguments: Any, **options: Any) -> None:
+        super().__init__(network.double(), *arguments, **options)
+
+
+class KilledOnceCCG(DoubleCCG):
+    """The process of a shard is killed once; the first and last steps of a fit are too few."""
+
+    steps_here = 0
+
+    def learn(self, batch: Batch) -> StepInfo:
+        self.steps_here += 1
+        if self.steps_here == 7:
+            kill_once()
+        return super().learn(batch)
+
+
+class SlowCCG(DoubleCCG):
+    """Leaves a stop request time to reach it."""
+
+    def learn(self, batch: Batch) -> StepInfo:
+        time.sleep(0.1)
+        return super().learn(batch)
+
+
+class BrokenCCG(DoubleCCG):
+    """Has a bug that the third task shows."""
+
+    def learn(self, batch: Batch) -> StepInfo:
+        if batch.task is not None and batch.task.id == 2:
+            raise ZeroDivisionError("by nothing")
+        return super().learn(batch)

@@ -167,7 +167,10 @@ def test_a_bad_file_is_rejected_in_one_line(tmp_path: Path, text: str, said: str
     [
         ({"methods": ["nothing"]}, "unknown method 'nothing'"),
         ({"scenarios": ["both"]}, "scenario should be"),
-        ({"memory": [1], "memory_per_class": [1]}, "memory (in total) or memory_per_class"),
+        (
+            {"memory": [1], "memory_per_class": [1]},
+            "memory_per_class or memory_bytes: one of them",
+        ),
         ({"fields": {"method.learning_rate": [1]}}, "method.learning_rate is not a field"),
         ({"memory": [-1]}, "memory should be"),
         ({"seeds": [-1]}, "seed should be at least 0; got -1"),

@@ -1,9 +1,6 @@
 """A real Ray cluster of two nodes on this machine gives what this machine alone gives."""
 
-import os
-import socket
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -11,8 +8,6 @@ from typing import Any
 import pytest
 
 pytest.importorskip("ray", reason="the extra deepccg[ray] is not installed")
-
-from ray.cluster_utils import Cluster
 
 from deepccg.core import InputError
 from deepccg.experiment import resolve, run
@@ -22,56 +17,7 @@ from deepccg.sweep import Job, SweepStopped, run_jobs
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
-START_ATTEMPTS = 5  # Ray gives a node half a minute to start, which a busy machine may not have
 SHORT = {"stream.examples_per_class": 20}
-
-
-def node() -> dict[str, Any]:
-    """A small node, with as few processes as possible, that need not look for ports."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(3)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    names = ("metrics_agent_port", "metrics_export_port", "runtime_env_agent_port")
-    return {
-        "num_cpus": 1,
-        "object_store_memory": 80 * 2**20,
-        "include_dashboard": False,
-        "include_log_monitor": False,
-        "no_monitor": True,
-        **dict(zip(names, ports, strict=True)),
-    }
-
-
-def add_node(cluster: Cluster) -> None:
-    for attempt in range(1, START_ATTEMPTS + 1):
-        try:
-            cluster.add_node(**node())
-        except Exception as error:  # Ray raises just this
-            if "timed out" not in str(error) or attempt == START_ATTEMPTS:
-                raise
-        else:
-            return
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[str]:
-    """The address of a cluster of two nodes, each with one processor."""
-    environment = {
-        "RAY_USAGE_STATS_ENABLED": "0",
-        "RAY_DEDUP_LOGS": "0",
-        "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)]),
-    }
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in environment.items():
-            patch.setenv(name, value)
-        nodes = Cluster()
-        try:
-            add_node(nodes)
-            add_node(nodes)
-            yield nodes.address
-        finally:
-            nodes.shutdown()
 
 
 def job(method: str, seed: int = 0, **settings: Any) -> Job:

@@ -14,6 +14,7 @@ import typer
 from typer.exceptions import TyperException
 
 from deepccg.cli.archive import archive
+from deepccg.cli.fit import fit
 from deepccg.cli.predict import predict
 from deepccg.cli.report import demo, report
 from deepccg.cli.reproduce import reproduce
@@ -32,7 +33,7 @@ app = typer.Typer(
     help="Learn a classifier online from a changing stream. "
     "Try: `deepccg run --method deepccg,er,sgd --dataset digits --seeds 0-2`",
 )
-_LEARN = (run, resume, sweep, reproduce, tune)
+_LEARN = (run, resume, sweep, fit, reproduce, tune)
 _SHOW = (report, archive, demo, methods, data, stream, predict, version)
 for command in _LEARN + _SHOW:
     app.command()(command)

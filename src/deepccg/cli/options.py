@@ -22,6 +22,7 @@ what, how, where = panel("What"), panel("How"), panel("Where")
 JobsOption: TypeAlias = Annotated[
     int | None, how("--jobs", "-j", help="Runs at a time; default one for each processor.")
 ]
+RetriesOption: TypeAlias = Annotated[int, how(help="How often what fails is tried again.")]
 EngineOption: TypeAlias = Annotated[str, how(help="local, or ray (docs/cluster.md).")]
 AddressOption: TypeAlias = Annotated[str | None, how(help="Of the Ray cluster.")]
 DataDirOption: TypeAlias = Annotated[Path | None, where(help="Where the data sets lie.")]

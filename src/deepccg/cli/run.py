@@ -96,7 +96,6 @@ def run(
 
     **Example:** `deepccg run --dataset cifar10 --data-dir DATA --method deepccg,er --seeds 0-2`
     """
-    from deepccg.experiment import overlay, parse_seeds, resolve
     from deepccg.experiment import run as run_experiment
 
     flags: dict[str, Any] = {
@@ -114,13 +113,7 @@ def run(
         "device": device,
         "threads": threads,
     }
-    assigned = dict(assignment(text) for text in settings or [])
-    given = overlay(_read_config(config), {**flags, **assigned})
-    if method is None and assigned.keys().isdisjoint(("method", "method.name")):
-        _refuse_code(given, config)
-    numbers = parse_seeds(seeds) if seeds else [given.get("seed", 0)]
-    named = [{**given, "method.name": name} for name in names(method)] or [given]
-    configs = [[resolve({**each, "seed": seed}) for seed in numbers] for each in named]
+    configs = configurations(flags, method, seeds, settings, config)
     check_data_dir(data_dir)
 
     def run_one(config: "RunConfig") -> "RunResult":
@@ -130,6 +123,25 @@ def run(
         return run_with_progress(call, config, directory, data_dir, **options)
 
     print_results([[run_one(config) for config in seeds] for seeds in configs], as_json)
+
+
+def configurations(
+    flags: dict[str, Any],
+    method: str | None,
+    seeds: str | None,
+    settings: list[str] | None,
+    config: Path | None = None,
+) -> "list[list[RunConfig]]":
+    """Return what options describe: a list for each method, with a configuration for each seed."""
+    from deepccg.experiment import overlay, parse_seeds, resolve
+
+    assigned = dict(assignment(text) for text in settings or [])
+    given = overlay(_read_config(config), {**flags, **assigned})
+    if method is None and assigned.keys().isdisjoint(("method", "method.name")):
+        _refuse_code(given, config)
+    numbers = parse_seeds(seeds) if seeds else [given.get("seed", 0)]
+    named = [{**given, "method.name": name} for name in names(method)] or [given]
+    return [[resolve({**each, "seed": seed}) for seed in numbers] for each in named]
 
 
 def print_results(results: "list[list[RunResult]]", as_json: bool) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 from torch import nn
@@ -20,6 +21,8 @@ from deepccg.streams import (
     hold_out,
     make_test_set,
 )
+
+LearnerT = TypeVar("LearnerT", bound=Learner)
 
 
 @dataclass(frozen=True)
@@ -51,18 +54,27 @@ def build_run_data(config: RunConfig, dataset: Dataset) -> RunData:
     part is never opened.
     """
     opened_before = dataset.asked["test"]
-    scoring, train = config.evaluation, dataset.train
-    if scoring.validation is not None:
-        capped = cap_per_class(train, config.stream.examples_per_class, config.seed)
-        train, scored = hold_out(capped, scoring.validation, config.seed)
-    stream = _build_stream(config, train, dataset.n_classes)
-    if scoring.validation is None:
-        scored = dataset.test
+    stream, held_out = build_run_stream(config, dataset)
+    scoring, scored = config.evaluation, dataset.test if held_out is None else held_out
     test = make_test_set(scored, stream.tasks, scoring.images, config.seed)
     shift_images = None
     if scoring.shift_images is not None:
         shift_images = make_test_set(scored, stream.tasks[:1], scoring.shift_images, config.seed)
     return RunData(stream, test, len(scored), dataset, opened_before, shift_images)
+
+
+def build_run_stream(config: RunConfig, dataset: Dataset) -> tuple[Stream, Split | None]:
+    """Build the stream that a run reads, without opening the test part.
+
+    Returns:
+        The stream, and the examples that ``evaluation.validation`` holds out of it.
+    """
+    train, validation = dataset.train, config.evaluation.validation
+    if validation is None:
+        return _build_stream(config, train, dataset.n_classes), None
+    capped = cap_per_class(train, config.stream.examples_per_class, config.seed)
+    train, held_out = hold_out(capped, validation, config.seed)
+    return _build_stream(config, train, dataset.n_classes), held_out
 
 
 def _build_stream(config: RunConfig, train: Split, n_classes: int) -> Stream:
@@ -91,9 +103,9 @@ def build_learner(
     config: RunConfig,
     shape: tuple[int, ...],
     classes: tuple[int, ...],
-    learner: type[Learner],
+    learner: type[LearnerT],
     watch: Callable[[nn.Module], None] = lambda _: None,
-) -> Learner:
+) -> LearnerT:
     """Build a new learner.
 
     Args:

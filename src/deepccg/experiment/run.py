@@ -98,7 +98,8 @@ def run(
     learner = learner or learner_class(config.method.name)
     target = RunDirectory(Path(directory or Path("runs") / config.name() / f"seed-{config.seed}"))
     data = data or load_dataset(config.dataset, data_dir=data_dir)
-    return _run(config, target, learner, data, schedule, progress, track)
+    online = partial(learn_online, schedule=schedule, progress=progress)
+    return carry_out(config, target, learner, data, online, track)
 
 
 def resume(
@@ -121,19 +122,37 @@ def resume(
     learner = recorded_learner(config, target, learner)
     schedule = CheckpointSchedule(checkpoint_every)
     data = data or recorded_data(config, target, data_dir)
-    return _run(config, target, learner, data, schedule, progress, track)
+    online = partial(learn_online, schedule=schedule, progress=progress)
+    return carry_out(config, target, learner, data, online, track)
 
 
-def _run(
+@dataclass
+class RunInProgress:
+    """What a run is made of while it learns."""
+
+    config: RunConfig
+    target: RunDirectory
+    data: RunData
+    learner: Learner
+    cursor: Cursor
+    writer: RunWriter
+    auditor: Auditor
+
+    def save(self, watch: Stopwatch) -> None:
+        """Save everything as it is after the cursor's step."""
+        watch.save(self.cursor.position)
+        self.writer.checkpoint(self.learner, self.cursor.position, self.auditor.state())
+
+
+def carry_out(
     config: RunConfig,
     target: RunDirectory,
     learner_type: type[Learner],
     dataset: Dataset,
-    schedule: CheckpointSchedule,
-    progress: ProgressCallback | None,
-    track: str | None,
+    learn: Callable[[RunInProgress], None],
+    track: str | None = None,
 ) -> RunResult:
-    """Build everything, learn, and read back what was written."""
+    """Build everything, let ``learn`` go through the stream, and read back what was written."""
     config = config.model_copy(update={"dataset": dataset.name})  # a name, never a path
     with torch_threads(config.threads):
         data = build_run_data(config, dataset)
@@ -154,26 +173,24 @@ def _run(
             cursor = Cursor(stream, done.position)
             writer = RunWriter(target, about, done.position, done.records, tracker.record)
             auditor.begin(done.position, done.audit, partial(writer.file, target.audit_path))
-            _learn(config, target, data, learner, cursor, writer, auditor, schedule, progress)
+            going = RunInProgress(config, target, data, learner, cursor, writer, auditor)
+            learn(going)
     if not target.finished:
         raise RecordError(f"{target.records_path} lacks the final score: the file was changed")
     return RunResult(
-        target.path, config, target.evaluations(), learner, cursor.reads, auditor.audit()
+        target.path, config, target.evaluations(), learner, going.cursor.reads, auditor.audit()
     )
 
 
-def _learn(
-    config: RunConfig,
-    target: RunDirectory,
-    data: RunData,
-    learner: Learner,
-    cursor: Cursor,
-    writer: RunWriter,
-    auditor: Auditor,
+def learn_online(
+    going: RunInProgress,
     schedule: CheckpointSchedule,
-    progress: ProgressCallback | None,
+    progress: ProgressCallback | None = None,
+    until: Callable[[], bool] = lambda: False,
 ) -> None:
-    """The loop."""
+    """The loop: step after step, to the end or ``until`` something holds; then all is saved."""
+    config, target, data, learner = going.config, going.target, going.data, going.learner
+    cursor, writer, auditor = going.cursor, going.writer, going.auditor
     steps = len(data.stream)
     shift = _ShiftRecorder(config, data, writer, auditor, learner, cursor.position)
     watch = Stopwatch(target.timing_path, cursor.position, writer.file)
@@ -197,12 +214,11 @@ def _learn(
                 writer.record(scores)
             if step == steps:
                 auditor.close()
-            stopping = stop.signal is not None
-            if step == steps or stopping or schedule.due(step):
-                watch.save(step)
-                writer.checkpoint(learner, step, auditor.state())
+            ending = stop.signal is not None or until()
+            if step == steps or ending or schedule.due(step):
+                going.save(watch)
                 schedule.saved()
-            if stopping:
+            if ending:
                 break
     if stop.signal is not None:
         raise Interrupted(target.path, cursor.position, steps, stop.signal)

@@ -95,6 +95,10 @@ class Stopwatch:
         yield
         self._seconds[activity] += time.perf_counter() - began
 
+    def add(self, activity: Literal["learn", "evaluate"], seconds: float) -> None:
+        """Add time that was spent elsewhere."""
+        self._seconds[activity] += seconds
+
     def save(self, step: int) -> None:
         """Write the times; call it before the checkpoint of ``step`` is saved."""
         if not self._complete:

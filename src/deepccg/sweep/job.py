@@ -1,14 +1,16 @@
 """Jobs of a sweep: what to run, how it is sent to a worker, how one attempt is executed."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from deepccg.core import CannotWrite, DeepCCGError, InputError, InUse, StepInfo
 from deepccg.experiment import Interrupted, RunConfig, folder_of, request_stop, run, validated
-from deepccg.records import RecordError
+from deepccg.experiment.run import ProgressCallback
+from deepccg.experiment.shard import Shard
+from deepccg.records import RecordError, RunDirectory
 from deepccg.streams import load_dataset
 
 GRACE_SECONDS = 60.0  # in which a worker that was told to stop, or whose parent was killed, does so
@@ -65,7 +67,8 @@ class JobSpec:
     """A job as it is sent to another process: plain JSON values, no code; options as in ``run``.
 
     If the data set is a folder, ``folder`` is its absolute path, because a worker may have another
-    working directory.
+    working directory. With ``shard``, only these steps are learned, of the run two levels above
+    ``directory``.
     """
 
     name: str
@@ -75,6 +78,7 @@ class JobSpec:
     folder: str | None = None
     checkpoint_every: int | str | None = None
     track: str | None = None
+    shard: Sequence[int] | None = None  # the first step, and the one after the last
 
     @classmethod
     def from_job(
@@ -149,16 +153,22 @@ def _attempt(
         on_progress(step, steps)
 
     try:
-        run(
-            validated(RunConfig, spec.config),
-            spec.directory,
-            data=load_dataset(f"folder:{spec.folder}") if spec.folder else None,
-            data_dir=spec.data_dir,
-            progress=progress,
-            checkpoint_every=spec.checkpoint_every,
-            track=spec.track,
-        )
+        _learn(spec, progress)
     except Interrupted as stop:
         reason = f"stopped by {stop.signal.name} at step {stop.step}"
         return JobResult("stopped", reason, retryable=True)
     return JobResult("finished" if steps_done else "already")
+
+
+def _learn(spec: JobSpec, progress: ProgressCallback) -> None:
+    """Do the run, or the shard of a run, from its last checkpoint on."""
+    config = validated(RunConfig, spec.config)
+    name = config.dataset if spec.folder is None else f"folder:{spec.folder}"
+    data = load_dataset(name, data_dir=None if spec.folder else spec.data_dir)
+    options: dict[str, Any] = {"progress": progress, "checkpoint_every": spec.checkpoint_every}
+    if spec.shard is None:
+        run(config, spec.directory, data=data, track=spec.track, **options)
+        return
+    first, stop = spec.shard
+    shard = Shard(RunDirectory(Path(spec.directory).parents[1]), first, stop)
+    shard.learn(config, data, **options)

@@ -17,11 +17,11 @@ class SweepProgress:
     A terminal gets a bar for the sweep and one for each run in progress, with failures printed
     above them; anything else a line for each run that starts or ends. The bar of the sweep counts
     in runs, and only what is done here: steps before the checkpoint of a continued run say nothing
-    about the pace. A quiet console shows nothing.
+    about the pace. A quiet console shows nothing. ``unit`` is what one of them is called.
     """
 
-    def __init__(self, runs: int, already: int, console: Console) -> None:
-        self._runs, self._already = runs, already
+    def __init__(self, runs: int, already: int, console: Console, unit: str = "run") -> None:
+        self._runs, self._already, self._unit = runs, already, unit
         self._done = self._failed = 0
         self._log_lines = not console.is_terminal
         self.bars = Progress(
@@ -81,7 +81,7 @@ class SweepProgress:
 
     def stopping(self) -> None:
         """The sweep was asked to stop."""
-        self._print("stopping: every run saves a checkpoint first")
+        self._print(f"stopping: every {self._unit} saves a checkpoint first")
 
     @property
     def summary(self) -> str:
@@ -99,7 +99,7 @@ class SweepProgress:
         self.bars.update(self._sweep.id, advance=done)
 
     def _count(self) -> None:
-        counts = [f"{self._done} of {self._runs} runs done"]
+        counts = [f"{self._done} of {self._runs} {self._unit}s done"]
         counts += [f"{self._failed} failed"] if self._failed else []
         counts += [f"{self._already} finished before"] if self._already else []
         description, running = ", ".join(counts), f"{len(self._running)} running"

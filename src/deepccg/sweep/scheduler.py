@@ -60,7 +60,7 @@ def run_jobs(
     """
     jobs, out = list(jobs), Path(out)
     data_dir = None if data_dir is None else Path(data_dir)
-    _check_options(engine, workers, retries)
+    check_options(engine, workers, retries)
     CheckpointSchedule(checkpoint_every)  # raises if it is invalid
     if track is not None:
         prepare_tracker(track)
@@ -74,7 +74,7 @@ def run_jobs(
         specs = {name: JobSpec.from_job(j, out, data_dir, **options) for name, j in todo.items()}
         workers = min(workers or processors(), len(todo))
         shown = SweepProgress(len(todo), len(outcomes), Console(stderr=True, quiet=not progress))
-        with shown.bars, _build_engine(engine, workers, address, uploader) as running:
+        with shown.bars, build_engine(engine, workers, address, uploader) as running:
             loop = SweepLoop(todo, specs, running, shown, retries, out)
             outcomes |= loop.run(list(outcomes.values()))
     return [outcomes[job.name] for job in jobs]
@@ -174,7 +174,8 @@ def _finished_before(jobs: dict[str, Job], out: Path, upload: Upload | None) -> 
     return outcomes
 
 
-def _check_options(engine: str, workers: int | None, retries: int) -> None:
+def check_options(engine: str, workers: int | None, retries: int) -> None:
+    """Refuse options that no engine has."""
     if engine not in ENGINES:
         raise InputError(f"engine should be {' or '.join(ENGINES)}; got {engine!r}")
     if workers is not None and workers < 1:
@@ -183,7 +184,8 @@ def _check_options(engine: str, workers: int | None, retries: int) -> None:
         raise InputError(f"retries should be at least 0; got {retries}")
 
 
-def _build_engine(engine: str, workers: int, address: str | None, upload: Upload | None) -> Engine:
+def build_engine(engine: str, workers: int, address: str | None, upload: Upload | None) -> Engine:
+    """Return the engine of that name."""
     if engine == "ray":
         from deepccg.sweep.ray_engine import RayEngine
 

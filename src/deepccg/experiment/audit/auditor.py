@@ -94,6 +94,12 @@ class Auditor:
         self._uncounted.append(step - 1)
         self._unknown.append(step - 1)
 
+    def on_shard(self, steps: range, passes: Mapping[str, Mapping[str, int]]) -> None:
+        """Note that another process read the batches at ``steps``, with so many passes."""
+        for step in steps:
+            self.on_batch(step + 1)
+        self._counter.add(passes)
+
     @contextlib.contextmanager
     def evaluating(self, learner: Learner) -> Iterator[PredictionCallback]:
         """Audit an evaluation, which passes its predictions to the callback that this yields."""

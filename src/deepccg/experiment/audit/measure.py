@@ -158,6 +158,11 @@ class PassCounter:
         for phase, own in self.counts.items():
             own.update({kind: int(counts[phase][kind]) for kind in own})
 
+    def add(self, counts: Mapping[str, Mapping[str, int]]) -> None:
+        """Add what another counter has counted."""
+        for phase, own in self.counts.items():
+            own.update({kind: own[kind] + counts[phase][kind] for kind in own})
+
     def __call__(self, module: nn.Module, args: Any, output: Any) -> None:
         """Count a forward whose ``output`` is ``[B, D]``, and its backward if there is one."""
         del module, args
