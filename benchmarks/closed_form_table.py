@@ -1,4 +1,4 @@
-"""The first table and picture of docs/results.md: fixed features beside learned networks, by bytes."""
+"""The first table and picture of docs/results.md: fixed features beside learned networks."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping

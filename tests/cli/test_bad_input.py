@@ -33,7 +33,7 @@ BAD = [
     (["--validation", "3"], "evaluation.validation should be less than 1"),
     (["--validation", "0.001"], "holding out 0.001 of them"),
     (["--memory", "-1"], "memory should be greater than or equal to 0"),
-    (["--memory", "3", "--memory-per-class", "3"], "memory_per_class, not both"),
+    (["--memory", "3", "--memory-per-class", "3"], "one of them"),
     (["--eval-every", "often"], "evaluation.every should be"),
     (["--eval-every", "0"], "evaluation.every should be greater than 0"),
     (["--eval-images", "3"], "3 images cannot show 10 classes"),
@@ -68,7 +68,7 @@ def test_bad_input_is_one_line(deepccg, arguments: list[str], says: str) -> None
     [
         (b"memory = ", "--config my.toml is not valid TOML"),
         (b"\xff\xfe\x00", "--config my.toml is not valid TOML"),
-        (b"memory = 3\nmemory_per_class = 3\n", "not both"),
+        (b"memory = 3\nmemory_per_class = 3\n", "one of them"),
         (b"[stream]\nknd = 'disjoint'\n", "stream.knd is not a field; did you mean kind?"),
         (b"seed = [1]\n", "seed should be a valid integer"),
         (b"seed = 1.5\n", "seed should be a valid integer"),
