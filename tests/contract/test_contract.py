@@ -92,7 +92,8 @@ def clouds(labels: list[int], size: int, seed: int, purpose: str) -> Batch:
 
 # Of these alone it is asked: the others do not replay, replay no open task (A-GEM), or answer with
 # an average of the past (ESMER).
-REPLAYING = METHODS.keys() - {"sgd", "multi-task", "ewc", "packnet", "agem", "esmer"}
+WITHOUT_REPLAY = {"sgd", "multi-task", "ewc", "packnet", "ccg", "ncm", "slda", "randumb"}
+REPLAYING = METHODS.keys() - WITHOUT_REPLAY - {"agem", "esmer"}
 
 
 def retention(name: str, seed: int) -> float:
