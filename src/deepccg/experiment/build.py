@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from deepccg.core import InputError, Learner, TestSet, validated
-from deepccg.experiment.config import RunConfig
-from deepccg.networks import build_network
+from deepccg.experiment.config import RunConfig, example_bytes
+from deepccg.networks import build_network, size_to_memory
 from deepccg.streams import (
     Dataset,
     JointStream,
@@ -116,12 +116,13 @@ def build_learner(
         watch: Called with the network before the learner gets it.
     """
     fields = validated(learner.Config, config.method.fields, "method")
-    largest = None
-    if config.memory_bytes is not None:
-        largest = learner.largest_dim(fields, config.memory_bytes, len(classes))
-    native = config.kernels == "native"
+    budget = config.budget(len(classes), shape)
+    strict = config.memory_bytes is not None
+    room = config.memory_bytes if strict else budget * example_bytes(shape)
+    largest = learner.largest_dim(fields, room or 0, len(classes)) if room or strict else None
+    network_config = size_to_memory(config.network, shape, largest, strict=strict)
     try:
-        network = build_network(config.network, shape, config.seed, native, largest)
+        network = build_network(network_config, shape, config.seed, config.kernels == "native")
         device = torch.device(config.device)
         if device.type == "meta":
             raise RuntimeError("it holds no numbers")
@@ -130,5 +131,4 @@ def build_learner(
         reason = str(error).splitlines()[0]
         raise InputError(f"device {config.device!r} cannot be used: {reason}") from None
     watch(network)
-    budget = config.budget(len(classes), shape)
     return learner(network, fields, memory=budget, classes=classes, seed=config.seed)

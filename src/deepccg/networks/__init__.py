@@ -7,6 +7,7 @@ from deepccg.networks.build import (
     gains_from_native,
     map_in_chunks,
     require_embeddable,
+    size_to_memory,
 )
 from deepccg.networks.fixed import FixedFeatures, unfitted_features
 from deepccg.networks.fourier import Fourier
@@ -17,5 +18,5 @@ from deepccg.networks.resnet import Convolution, InstanceNorm, SlimResNet18
 __all__ = [
     "MLP", "Convolution", "FixedFeatures", "Flatten", "Fourier", "InstanceNorm", "NetworkConfig",
     "Patches", "SlimResNet18", "as_float", "build_network", "gains_from_native", "kernels",
-    "map_in_chunks", "require_embeddable", "unfitted_features",
+    "map_in_chunks", "require_embeddable", "size_to_memory", "unfitted_features",
 ]  # fmt: skip

@@ -17,7 +17,7 @@ from deepccg.networks.patches import Patches
 from deepccg.networks.resnet import SlimResNet18
 
 MOST_NUMBERS = 10**9
-DEFAULT_FILTERS, MOST_FILTERS = 100, 400
+DEFAULT_FILTERS, FEWEST_FILTERS, MOST_FILTERS = 100, 10, 400
 DEFAULT_FEATURES = 500
 # Embedded at once without gradient: activations stay in the cache, and a multiple of eight images
 # fills the registers of the native kernels.
@@ -48,8 +48,8 @@ class NetworkConfig(Config):
     )
     filters: PositiveInt | None = Field(
         None,
-        description=f"patches: filters of the dictionary; default {DEFAULT_FILTERS}, or what "
-        f"memory_bytes has room for, up to {MOST_FILTERS}",
+        description=f"patches: filters of the dictionary; default {DEFAULT_FILTERS}, for ccg what "
+        f"the memory's bytes have room for, up to {MOST_FILTERS}",
     )
     patch_side: PositiveInt = Field(6, description="patches: pixels of a patch's side")
     grid: PositiveInt = Field(2, description="patches: responses are averaged in grid x grid cells")
@@ -95,20 +95,14 @@ class LinearRemap(nn.Module):
 
 
 def build_network(
-    config: NetworkConfig,
-    shape: Sequence[int],
-    seed: int,
-    native: bool = False,
-    largest_dim: int | None = None,
+    config: NetworkConfig, shape: Sequence[int], seed: int, native: bool = False
 ) -> nn.Module:
     """Build a network for inputs of ``shape`` (without the batch axis), initialised from ``seed``.
 
     The same seed gives every method the same initial weights, and the global generator is left
     as it was. With ``native``, compiled kernels are used where the network and this machine have
-    them; the result differs in rounding only. The embedding has at most ``largest_dim`` features:
-    where their number is left open, as many as that allows.
+    them; the result differs in rounding only.
     """
-    config = _sized(config, shape, largest_dim)
     kind = network_kind(config, shape)
     if kind == "resnet18" and not _large(shape):
         raise InputError(
@@ -128,26 +122,37 @@ def build_network(
         return _build(config, kind, shape, native)
 
 
-def _sized(config: NetworkConfig, shape: Sequence[int], largest: int | None) -> NetworkConfig:
-    """Choose how many features where that is open; reject more than ``largest``."""
+def size_to_memory(
+    config: NetworkConfig, shape: Sequence[int], largest: int | None, *, strict: bool
+) -> NetworkConfig:
+    """Choose how many features where that is open: as many as a learner's memory has room for.
+
+    Args:
+        config: Which embedding.
+        shape: Of one input.
+        largest: The largest embedding that there is room for; ``None``: any.
+        strict: Whether more than that, also if the configuration asks for it, is refused. If not,
+            images have as many filters as fit, but at least a few, and vectors what is usual.
+    """
+    if largest is None:
+        return config
     kind = network_kind(config, shape)
-    room = math.inf if largest is None else largest
     if kind == "patches" and config.filters is None:
-        per_filter = 2 * config.grid**2
-        most = MOST_FILTERS if largest is not None else DEFAULT_FILTERS
-        filters = int(min(most, room // per_filter))
-        config = config.model_copy(update={"filters": max(filters, 1)})
-    elif kind == "fourier" and config.features is None:
-        features = int(min(DEFAULT_FEATURES, room - math.prod(shape)))
-        config = config.model_copy(update={"features": max(features, 1)})
-    if largest is not None:
-        with torch.random.fork_rng(devices=[]), torch.device("meta"):
-            dim = _build(config, kind, shape).dim
-        if not isinstance(dim, int) or dim > largest:
-            raise InputError(
-                f"statistics of {dim} features do not fit into the memory, those of {largest} do: "
-                f"lower network.filters or network.features, or raise memory_bytes"
-            )
+        fit = min(largest // (2 * config.grid**2), MOST_FILTERS)
+        config = config.model_copy(update={"filters": max(fit, 1 if strict else FEWEST_FILTERS)})
+    if not strict:
+        return config
+    if kind == "fourier" and config.features is None:
+        fit = min(largest - math.prod(shape), DEFAULT_FEATURES)
+        config = config.model_copy(update={"features": max(fit, 1)})
+    _check_size(config, kind, shape)
+    with torch.random.fork_rng(devices=[]), torch.device("meta"):
+        dim = _build(config, kind, shape).dim
+    if not isinstance(dim, int) or dim > largest:
+        raise InputError(
+            f"statistics of {dim} features do not fit into the memory, those of {largest} do: "
+            f"lower network.filters or network.features, or raise memory_bytes"
+        )
     return config
 
 
