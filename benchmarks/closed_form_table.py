@@ -10,8 +10,8 @@ from result_tables import COLUMNS, LABELS, Runs, estimates
 
 from deepccg.records import Estimate, RecordedRun, aggregate, find_runs, summary
 from deepccg.report import percent
-from deepccg.report.figures import cost_scatter, save
-from deepccg.report.figures.style import series_styles
+from deepccg.report.figures import description as fig
+from deepccg.report.figures import save, series_styles
 
 ARCHIVE = Path(__file__).with_name("closed_form.jsonl")
 CLASSES = {"cifar10": 10, "cifar100": 100}
@@ -72,22 +72,44 @@ def closed_form_table(dataset: str, runs: Runs) -> str:
 
 
 def draw_bytes(dataset: str, runs: Runs, path: Path, title: str) -> None:
-    """Class-incremental accuracy on disjoint tasks against the bytes held."""
-    points, methods = {}, []
+    """Class-incremental accuracy on disjoint tasks against the bytes held; CCG as one line."""
+    found: dict[str, list[tuple[float, Estimate]]] = defaultdict(list)
+    methods = {}
     for row in rows_of(dataset, runs):
-        found, size = row.accuracy.get(("disjoint", "class")), row.bytes.get("class", 0)
-        if found is not None and size and row.method != "multi-task":
-            label = row.label.replace("*", "").replace("the paper's memory", "").strip(", ")
-            points[label] = (Estimate(float(size), None, 1), found)
-            methods.append((label, row.method))
-    figure = cost_scatter(
-        points,
-        series_styles(methods),
-        title=title,
-        axis="bytes held in addition to the network",
-        caption="Class-incremental, disjoint tasks.",
+        label = row.label.replace("*", "").partition(",")[0].partition(" (")[0]
+        accuracy, size = row.accuracy.get(("disjoint", "class")), row.bytes.get("class", 0)
+        if accuracy is not None and size and row.method != "multi-task":
+            found[label].append((size / 1e6, accuracy))
+            methods[label] = row.method
+    styles = series_styles(methods.items())
+    series = tuple(
+        fig.Series(
+            label,
+            styles[label],
+            line=tuple((size, 100 * accuracy.mean) for size, accuracy in sorted(points, key=_size)),
+            points=tuple(
+                fig.Point(size, 100 * accuracy.mean, y_error=fig.error_bar(accuracy))
+                for size, accuracy in points
+            ),
+        )
+        for label, points in found.items()
     )
-    save(figure, path)
+    ticks = tuple((value, f"{value:g}") for value in (0.1, 0.3, 1, 3, 10, 30))
+    panel = fig.Panel(
+        title=f"{title}: class-incremental accuracy, %",
+        x=fig.Axis("MB held in addition to the network", 0.1, 40, ticks, log=True),
+        y=fig.rounded_axis("", [0, 75]),
+        series=series,
+        names="line ends",
+        width=640,
+        height=300,
+        right=170,
+    )
+    save(fig.Figure((panel,), "Disjoint tasks, one pass. Bars: one standard error."), path)
+
+
+def _size(point: tuple[float, Estimate]) -> float:
+    return point[0]
 
 
 def _fixed_rows(dataset: str) -> list[Row]:

@@ -44,8 +44,6 @@ Covariance = Annotated[
 class CCGConfig(MethodConfig):
     """Fields of CCG."""
 
-    first_fields = ("prior_strength", "half_lives")
-
     prior_strength: PriorStrength = 100.0
     covariance: Covariance = "shared"
     predictive: Literal["plug-in", "student-t"] = Field(
