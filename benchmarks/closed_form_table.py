@@ -46,7 +46,7 @@ class Row(NamedTuple):
     method: str
     accuracy: Mapping[Cell, Estimate | None]
     bytes: Mapping[str, int]  # by scenario, in addition to the network
-    seeds: int
+    seeds: str  # how many, in each cell
 
 
 def rows_of(dataset: str, runs: Runs) -> list[Row]:
@@ -131,7 +131,7 @@ def _fixed_row(label: str, method: str, cells: dict[Cell, list[RecordedRun]]) ->
             summaries = [summary(run.evaluations()) for run in there]
             accuracy[stream, scenario] = aggregate(summaries)[f"{scenario}_accuracy"]
             held[scenario] = max(_bytes(run) for run in there)
-    return Row(label, method, accuracy, held, max(map(len, cells.values())))
+    return Row(label, method, accuracy, held, _seeds(accuracy))
 
 
 def _learned_rows(dataset: str, runs: Runs) -> list[Row]:
@@ -139,6 +139,8 @@ def _learned_rows(dataset: str, runs: Runs) -> list[Row]:
     for method in LEARNED:
         keys = {cell: (dataset, *cell, method, "default") for cell in COLUMNS}
         found = {cell: runs[key] for cell, key in keys.items() if key in runs}
+        if not found:
+            continue
         stores = method not in ("sgd", "multi-task")
         accuracy = {
             cell: estimates(evaluations)[f"{cell[1]}_accuracy"]
@@ -146,8 +148,14 @@ def _learned_rows(dataset: str, runs: Runs) -> list[Row]:
         }
         held = {s: stores * n * CLASSES[dataset] * IMAGE_BYTES for s, n in PER_CLASS.items()}
         label = LABELS[method, "default"].replace(", `default`", "")
-        rows.append(Row(label, method, accuracy, held, max(map(len, found.values()), default=0)))
+        rows.append(Row(label, method, accuracy, held, _seeds(accuracy)))
     return rows
+
+
+def _seeds(accuracy: Mapping[Cell, Estimate | None]) -> str:
+    """How many seeds the cells have: one number, or the fewest and the most."""
+    numbers = {each.n for each in accuracy.values() if each is not None} or {0}
+    return "-".join(str(n) for n in sorted({min(numbers), max(numbers)}))
 
 
 def _bytes(run: RecordedRun) -> int:
