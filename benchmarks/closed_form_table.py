@@ -18,7 +18,6 @@ CLASSES = {"cifar10": 10, "cifar100": 100}
 PER_CLASS = {"task": 10, "class": 30}  # the paper's memory
 IMAGE_BYTES = 3072 + 16  # with class and task
 UNLIMITED = 10**8
-NETWORK = 1_096_680  # bytes of the slim ResNet18
 
 FIXED = {
     ("ccg", "paper"): "**CCG**, the paper's memory",

@@ -315,8 +315,18 @@ def test_a_half_life_never_overflows() -> None:
     fading = RunningClassifier(statistics_of(z[:0], y[:0], 2, torch.float32), 5.0, half_life=2.0)
     for each, labels in zip(z.split(3), y.split(3), strict=True):
         fading.add(each.float(), labels)
-        assert fading.unit < 2.0**24
+        assert 1 <= fading.unit <= 2.0**20
     assert torch.isfinite(fading.log_joint(z)).all()
+
+
+def test_a_batch_of_many_half_lives() -> None:
+    z, y = examples(5000, dim=3, classes=2)
+    fading = RunningClassifier(statistics_of(z[:0], y[:0], 2), 5.0, half_life=0.5)
+    for each, labels in zip(z.split(2500), y.split(2500), strict=True):
+        fading.add(each, labels)
+    last = statistics_of(z[2500:], y[2500:], 2)  # nothing else is left
+    torch.testing.assert_close(fading.statistics.mean, last.mean)
+    assert torch.isfinite(fading.log_joint(z[:9])).all()
 
 
 @pytest.mark.parametrize("student_t", [False, True])

@@ -5,6 +5,7 @@ Equation numbers are those of Lee & Storkey (AISTATS 2024). Shapes: ``B`` exampl
 """
 
 from deepccg.gaussian import kernels
+from deepccg.gaussian.class_statistics import ClassStatistics
 from deepccg.gaussian.embedding_drift import estimate_embeddings
 from deepccg.gaussian.packed import PackedSymmetric, packed_size
 from deepccg.gaussian.posterior import (
@@ -37,7 +38,6 @@ from deepccg.gaussian.selection import (
 )
 from deepccg.gaussian.shared_covariance import (
     ClassScores,
-    ClassStatistics,
     likeliest_strength,
     log_marginal_likelihood,
 )

@@ -6,9 +6,12 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from deepccg.gaussian.shared_covariance import ClassScores, ClassStatistics, likeliest_strength
+from deepccg.gaussian.class_statistics import ClassStatistics
+from deepccg.gaussian.shared_covariance import ClassScores, likeliest_strength
 
-LARGEST_UNIT = 2.0**20  # examples count more and more under a half-life, up to this
+# Under a half-life examples count more and more, up to 2^20; then all before count less. What is
+# forgotten still counts 2^-60, so that it is known where a class once was.
+MOST_DOUBLINGS, MOST_HALVINGS = 20.0, 60.0
 
 
 class FrozenClassifier(NamedTuple):
@@ -60,27 +63,41 @@ class RunningClassifier:
 
     def add(self, z: Tensor, y: Tensor) -> None:
         """Add examples ``z [B, D]`` of classes ``y [B]``."""
-        self.unit *= 2 ** (len(y) / self.half_life)
+        self._age(len(y))
         rows = self.statistics.add(z, y, self.unit)
         asked, self._asked = self._asked, False
-        if self._scores is None or not asked or not self._follow(rows, torch.unique(y)):
+        if not (asked and self._followed(rows, torch.unique(y))):
             self._scores, self._asked_often = None, asked
-        if self.unit > LARGEST_UNIT:
-            self.statistics.scale(1 / self.unit)
+
+    def _age(self, examples: int) -> None:
+        """Let what is known count less, compared with so many new examples."""
+        doublings = math.log2(self.unit) + examples / self.half_life
+        if doublings <= MOST_DOUBLINGS:
+            self.unit = 2.0**doublings
+        else:
+            self.statistics.scale(2.0 ** -min(doublings, MOST_HALVINGS))
             self.unit, self._scores = 1.0, None
 
-    def _follow(self, rows: Tensor, classes: Tensor) -> bool:
-        scores = self._scores
-        return scores is not None and scores.follow(self.statistics, rows, classes, self.unit)
+    def _followed(self, rows: Tensor, classes: Tensor) -> bool:
+        """Whether the present scores could be brought up to date."""
+        if self._scores is None or not self._may_follow:
+            return False
+        return self._scores.follow(self.statistics, rows, classes, self.unit)
+
+    @property
+    def _may_follow(self) -> bool:
+        """A strength that is chosen from the data needs their eigenvalues at every answer."""
+        return self.follow and self.strength != "marginal-likelihood"
 
     def scores(self) -> ClassScores:
         """The present classifier. The next step may change it in place."""
         self._asked = True
         if self._scores is None:
-            strength, follow = self.strength, self.follow and self._asked_often
-            if strength == "marginal-likelihood":  # which needs the eigenvalues at every answer
-                strength, follow = likeliest_strength(self.statistics), False
-            inverse = self.student_t or (follow and self.statistics.matrix)
+            strength = self.strength
+            if strength == "marginal-likelihood":
+                strength = likeliest_strength(self.statistics)
+            follows = self._may_follow and self._asked_often and self.statistics.matrix
+            inverse = self.student_t or follows
             self._scores = ClassScores(self.statistics, strength, self.unit, inverse=inverse)
         return self._scores
 

@@ -1,0 +1,121 @@
+"""Counts, means and within-class scatter: all that a Gaussian classifier keeps of its examples."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from deepccg.gaussian.packed import PackedSymmetric
+
+
+class ClassStatistics:
+    """Counts, means and the scatter within classes of everything added so far.
+
+    Updates are centred (Chan, Golub & LeVeque, 1979): no large numbers cancel, and single precision
+    stores what double precision would, to rounding.
+
+    Args:
+        dim: D.
+        dtype: Precision of means and scatter.
+        device: Where they are.
+        matrix: Whether the scatter is kept as a matrix, or its trace alone.
+    """
+
+    def __init__(
+        self, dim: int, dtype: torch.dtype, device: torch.device, *, matrix: bool = True
+    ) -> None:
+        self.dim = dim
+        self.count = torch.zeros(0, dtype=torch.float64, device=device)  # [C]
+        self.mean = torch.zeros(0, dim, dtype=dtype, device=device)  # [C, D]
+        self.trace = torch.zeros((), dtype=torch.float64, device=device)  # of the scatter
+        self.matrix = matrix
+        self.scatter: PackedSymmetric | None = None  # [D, D], once something was added
+
+    def grow(self, classes: int) -> None:
+        """Have room for ``classes`` classes; new ones are empty."""
+        if (missing := classes - len(self.count)) > 0:
+            self.count = torch.cat([self.count, self.count.new_zeros(missing)])
+            self.mean = torch.cat([self.mean, self.mean.new_zeros(missing, self.dim)])
+
+    def add(self, z: Tensor, y: Tensor, weight: float = 1.0) -> Tensor:
+        """Add examples ``z [B, D]`` of classes ``y [B]``, each ``weight`` times.
+
+        Returns:
+            Rows ``u [R, D]``, in double precision, by which the scatter has grown: u^T u.
+        """
+        classes, count, mean, within = _by_class(z, y, weight)
+        rows = torch.cat([within, self._include(classes, count, mean)])
+        self._add_rows(rows, 1.0)
+        return rows
+
+    def remove(self, z: Tensor, y: Tensor, weight: float = 1.0) -> Tensor:
+        """Take out examples that were added; returns rows by which the scatter has shrunk."""
+        classes, count, mean, within = _by_class(z, y, weight)
+        rows = torch.cat([within, self._exclude(classes, count, mean)])
+        self._add_rows(rows, -1.0)
+        return rows
+
+    def merge(self, other: "ClassStatistics", columns: Tensor) -> None:
+        """Add all that ``other`` has seen; its class c is class ``columns[c]`` here."""
+        seen = other.count > 0
+        means = other.mean[seen].double()
+        self._add_rows(self._include(columns[seen], other.count[seen], means), 1.0)
+        self.trace += other.trace
+        if other.scatter is not None:
+            self._kept_scatter().values.add_(other.scatter.values)
+
+    @property
+    def scatter_bytes(self) -> int:
+        """Bytes of the matrix."""
+        return 0 if self.scatter is None else self.scatter.values.nbytes
+
+    def scale(self, factor: float) -> None:
+        """Count everything so far ``factor`` times."""
+        self.count *= factor
+        self.trace *= factor
+        if self.scatter is not None:
+            self.scatter.values *= factor
+
+    def _include(self, classes: Tensor, count: Tensor, mean: Tensor) -> Tensor:
+        """Move the means of ``classes [K]`` by those of further examples, ``mean [K, D]``.
+
+        Returns:
+            Rows ``[K, D]`` of the scatter between both: n n' / (n + n') (m' - m)(m' - m)^T.
+        """
+        before, own = self.count[classes], self.mean[classes].double()
+        share = count / (before + count)
+        offset = mean - own
+        self.count[classes] = before + count
+        self.mean[classes] = (own + share[:, None] * offset).to(self.mean.dtype)
+        return (before * share).sqrt()[:, None] * offset
+
+    def _exclude(self, classes: Tensor, count: Tensor, mean: Tensor) -> Tensor:
+        """``_include`` undone. A class of which nothing is left has the mean 0."""
+        before, own = self.count[classes], self.mean[classes].double()
+        left = before - count
+        some = left > 0
+        ratio = torch.where(some, count / torch.where(some, left, 1.0), 0.0)
+        offset = mean - own  # left / before of the distance between both means
+        moved = (own - ratio[:, None] * offset).masked_fill(~some[:, None], 0.0)
+        self.count[classes] = left.clamp(min=0)
+        self.mean[classes] = moved.to(self.mean.dtype)
+        return (before * ratio).sqrt()[:, None] * offset
+
+    def _add_rows(self, rows: Tensor, sign: float) -> None:
+        self.trace += sign * rows.square().sum()
+        if self.matrix:
+            self._kept_scatter().add_gram(rows.to(self.mean.dtype), sign)
+
+    def _kept_scatter(self) -> PackedSymmetric:
+        if self.scatter is None:
+            self.scatter = PackedSymmetric.zeros(self.dim, self.mean.dtype, self.mean.device)
+        return self.scatter
+
+
+def _by_class(z: Tensor, y: Tensor, weight: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """A batch's classes ``[K]``, counts ``[K]``, means ``[K, D]`` and deviations ``[B, D]``."""
+    z = z.double()
+    classes, own = torch.unique(y, return_inverse=True)
+    number = torch.bincount(own, minlength=len(classes)).double()
+    mean = z.new_zeros(len(classes), z.shape[1]).index_add_(0, own, z) / number[:, None]
+    return classes, number * weight, mean, (z - mean[own]) * math.sqrt(weight)
