@@ -1,4 +1,4 @@
-"""One thread per test process, how hard Hypothesis searches, a machine without a compiler."""
+"""One thread per test process, slow tests first, how hard Hypothesis searches, no compiler."""
 
 from collections.abc import Iterator
 
@@ -24,6 +24,11 @@ settings.register_profile(
     "thorough", max_examples=500, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("default")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Slow tests first: the processes that run them side by side then end together."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
 @pytest.fixture
