@@ -74,6 +74,16 @@ CASES: dict[str, tuple[dict[str, Any], Any, str]] = {
     ),
     "float32 module on float64 vectors": ({"encoder": mixed()}, vectors(), "tensor(double)"),
     "slim resnet on bytes": ({"epochs": 1}, images(), "tensor(uint8)"),
+    "slim resnet, averaged over views": (
+        {"epochs": 1, "method_params": {"views": 10}},
+        images(),
+        "tensor(uint8)",
+    ),
+    "er, averaged over views": (
+        {"method": "er", "method_params": {"views": 5}},
+        images(1, 8),
+        "tensor(uint8)",
+    ),
     "mlp on small grey bytes": ({}, images(1, 8), "tensor(uint8)"),
     "patches": ({"encoder": patches(images()[0])}, images(), "tensor(uint8)"),
     "patches of shrunk images": (

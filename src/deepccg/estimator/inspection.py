@@ -14,7 +14,7 @@ from deepccg.core import InputError, TestSet
 from deepccg.estimator.labels import LabelTable
 from deepccg.evaluation import ShiftMeter
 from deepccg.gaussian import squared_distances
-from deepccg.learners.base import NetworkLearner
+from deepccg.learners.base import NetworkLearner, predicting
 from deepccg.methods.deepccg import DeepCCG
 
 Table = dict[str, npt.NDArray[Any]]  # columns by name
@@ -143,7 +143,7 @@ def require_densities(learner: NetworkLearner[Any]) -> DeepCCG:
     return learner
 
 
-@torch.no_grad()
+@predicting
 def _scaled(learner: DeepCCG, x: Tensor) -> Tensor:
     """Return embeddings in units in which every class has unit variance, ``[B, D]``."""
     return learner.embed_shaped(x) * learner.current_classifier().scale

@@ -10,12 +10,13 @@ from sklearn.covariance import empirical_covariance, ledoit_wolf_shrinkage, shru
 from torch import Tensor
 
 from deepccg.gaussian import log_predictive_density, squared_distances
+from deepccg.learners.base import predicting
 from deepccg.methods.deepccg import DeepCCG
 
 MIN_SHRINKAGE = 0.01  # two stored examples give one direction, and not how uncertain it is
 
 
-@torch.no_grad()
+@predicting
 def ood_scores(learner: DeepCCG, x: Tensor) -> Tensor:
     """Return minus the log density of each embedding, all classes equally likely, ``[N]``."""
     posterior, variance = learner.current_classifier().posterior, learner.config.variance

@@ -9,6 +9,7 @@ from torch import nn
 
 from deepccg.core import InputError, Learner, TestSet, validated
 from deepccg.experiment.config import RunConfig, example_bytes
+from deepccg.learners.recipe import RecipeConfig
 from deepccg.networks import build_network, size_to_memory
 from deepccg.streams import (
     Dataset,
@@ -116,6 +117,8 @@ def build_learner(
         watch: Called with the network before the learner gets it.
     """
     fields = validated(learner.Config, config.method.fields, "method")
+    if isinstance(fields, RecipeConfig):
+        fields.require_suitable(shape)
     budget = config.budget(len(classes), shape)
     strict = config.memory_bytes is not None
     room = config.memory_bytes if strict else budget * example_bytes(shape)

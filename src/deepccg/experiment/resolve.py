@@ -89,7 +89,8 @@ def _is_complete(config: RunConfig, learner: type[Learner] | None) -> bool:
         return False
     tables = (config, config.stream, config.network, config.evaluation)
     given = all(table.model_fields_set >= table.model_dump().keys() for table in tables)
-    fields = (learner or learner_class(config.method.name)).Config.model_fields
+    kind = (learner or learner_class(config.method.name)).Config
+    fields = validated(kind, config.method.fields, "method").model_dump()
     applied = config.preset == recorded_name(config.preset)
     return given and applied and config.method.fields.keys() == fields.keys()
 
@@ -99,7 +100,7 @@ def _with_method_fields(config: RunConfig, learner: type[Learner]) -> RunConfig:
     _check_combinations(config)
     fields = validated(learner.Config, config.method.fields, "method")
     method = {"name": config.method.name, **fields.model_dump(mode="json")}
-    return validated(RunConfig, merge(config.model_dump(mode="json"), {"method": method}))
+    return validated(RunConfig, {**config.model_dump(mode="json"), "method": method})
 
 
 def _check_combinations(config: RunConfig) -> None:

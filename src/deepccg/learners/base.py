@@ -5,9 +5,9 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, wraps
 from itertools import chain
-from typing import Any, ClassVar, Generic, TypeVar, cast
+from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -30,6 +30,7 @@ from deepccg.core import (
 from deepccg.deprecation import warn_renamed
 from deepccg.learners.class_table import ClassTable
 from deepccg.learners.optimiser import Optimiser
+from deepccg.learners.recipe import RecipeConfig
 from deepccg.learners.state import (
     BROKEN_STATE,
     FORMAT,
@@ -43,10 +44,27 @@ from deepccg.learners.state import (
     split_state,
     upgrade,
 )
+from deepccg.learners.views import AverageOverViews
 from deepccg.memory import MemoryStore
 from deepccg.networks import map_in_chunks, require_embeddable, unfitted_features
 
 ConfigT = TypeVar("ConfigT", bound=Config)
+LearnerT = TypeVar("LearnerT", bound="NetworkLearner[Any]")
+P = ParamSpec("P")
+ResultT = TypeVar("ResultT")
+
+
+def predicting(
+    method: Callable[Concatenate[LearnerT, P], ResultT],
+) -> Callable[Concatenate[LearnerT, P], ResultT]:
+    """Run a learner's method without gradient and in ``NetworkLearner.prediction_mode``."""
+
+    @wraps(method)
+    def asked(self: LearnerT, /, *args: P.args, **kwargs: P.kwargs) -> ResultT:
+        with torch.no_grad(), self.prediction_mode():
+            return method(self, *args, **kwargs)
+
+    return asked
 
 
 class NetworkLearner(Learner, Generic[ConfigT]):
@@ -58,6 +76,7 @@ class NetworkLearner(Learner, Generic[ConfigT]):
 
     Config: ClassVar[type[Config]]
     _in_transaction = False
+    _predicting = False
     _renamed: ClassVar[dict[str, str]] = {
         "holdings": "memory_usage",
         "parts": "state_parts",
@@ -117,6 +136,7 @@ class NetworkLearner(Learner, Generic[ConfigT]):
         x = self.validate_inputs(batch.x, "the batch")
         first = self.inputs.shape is None
         if first:
+            self.recipe.require_suitable(x.shape[1:])
             require_embeddable(self.network, x[:1], (1, self.dim))
         if self.class_table.begins_task(batch):
             self.finish_task()
@@ -215,13 +235,37 @@ class NetworkLearner(Learner, Generic[ConfigT]):
         return x.to(self.device, self.dtype) if x.is_floating_point() else x.to(self.device)
 
     def embed(self, x: Tensor) -> Tensor:
-        """Embeddings without gradient, ``[B, D]``."""
-        if self.network.training:
-            self.network.eval()
+        """Embeddings without gradient, ``[B, D]``; in ``prediction_mode`` those that predict."""
+        network = self.predicting_embedding() if self._predicting else self.network
+        if network.training:
+            network.eval()
         with torch.no_grad():
-            return map_in_chunks(self.network, x)
+            return map_in_chunks(network, x)
 
     # Predictions
+
+    @cached_property
+    def recipe(self) -> RecipeConfig:
+        """The options that all methods with replay have; without any effect for the others."""
+        return self.config if isinstance(self.config, RecipeConfig) else RecipeConfig()
+
+    @contextmanager
+    def prediction_mode(self) -> Iterator[None]:
+        """Inside, stored examples and queries are embedded as predictions need it."""
+        before, self._predicting = self._predicting, True
+        try:
+            yield
+        finally:
+            self._predicting = before
+
+    def predicting_network(self) -> nn.Module:
+        """The network that predicts."""
+        return self.network
+
+    def predicting_embedding(self) -> nn.Module:
+        """The network that predicts, averaged over views, ``[B, ...] -> [B, D]``."""
+        network, views = self.predicting_network(), self.recipe.views
+        return network if views == 1 else AverageOverViews(network, views).train(network.training)
 
     @abstractmethod
     def scores(self, x: Tensor) -> Tensor:
@@ -235,7 +279,7 @@ class NetworkLearner(Learner, Generic[ConfigT]):
         """See ``Learner``."""
         return self.predict_logits_each(x, [task])[0]
 
-    @torch.no_grad()
+    @predicting
     def predict_logits_each(self, x: Tensor, tasks: Sequence[Task | None]) -> list[Tensor]:
         """``predict_logits`` under several tasks; ``x`` is embedded once."""
         x = self.validate_inputs(x, "x")
@@ -251,12 +295,13 @@ class NetworkLearner(Learner, Generic[ConfigT]):
             logits[:, : len(self.class_table)] = known
         return _uniform_where_unknown(logits, self._allowed_columns(task))
 
+    @predicting
     def representation(self, x: Tensor, task: Task | None = None) -> Tensor:
         """See ``Learner``: the network's embeddings, whatever the task."""
         del task
         return self.embed(self.validate_inputs(x, "x"))
 
-    @torch.no_grad()
+    @predicting
     def classifier(self, task: Task | None = None) -> Callable[[Tensor], Tensor]:
         """See ``Learner``."""
         known, columns = len(self.class_table), self.columns(task)

@@ -18,7 +18,8 @@ from deepccg.core import Diverged, State, has_finite_squares, make_generator
 from deepccg.learners.base import NetworkLearner
 from deepccg.learners.class_table import ReplayMask, TrainMask
 from deepccg.learners.memory_selection import StepEmbeddings
-from deepccg.learners.optimiser import OptimiserConfig, ReplayReduction
+from deepccg.learners.optimiser import ReplayReduction
+from deepccg.learners.recipe import RecipeConfig
 from deepccg.learners.state import Column
 from deepccg.memory import (
     MemoryStore,
@@ -34,7 +35,7 @@ GENERATOR = "refresh"  # name of the generator in the saved state, and its seed'
 STALE = 2**62  # the age of an example without a cached embedding: beyond every bound
 
 
-class ContextConfig(OptimiserConfig):
+class ContextConfig(RecipeConfig):
     """Fields of every method that conditions on memory."""
 
     lr: PositiveFloat = Field(0.1, description="step size of the embedding")

@@ -10,10 +10,11 @@ from pydantic import Field, NonNegativeInt
 from torch import Tensor, nn
 
 from deepccg.core import Batch, State, StateMismatch, Task, make_generator
-from deepccg.learners.base import ConfigT, NetworkLearner
+from deepccg.learners.base import ConfigT, NetworkLearner, predicting
 from deepccg.learners.class_table import ReplayMask, TrainMask
-from deepccg.learners.optimiser import OptimiserConfig, ReplayReduction, reduce_replay
+from deepccg.learners.optimiser import ReplayReduction, reduce_replay
 from deepccg.learners.readout import LinearReadout, combine
+from deepccg.learners.recipe import RecipeConfig
 from deepccg.learners.state import Stateful, StatefulGenerator, StatefulModule
 from deepccg.memory import draw_uniform, offer_to_reservoir
 
@@ -56,7 +57,7 @@ class GrowingLinear(nn.Module):
         return nn.functional.linear(z, self.weight, self.bias)
 
 
-class ReplayConfig(OptimiserConfig):
+class ReplayConfig(RecipeConfig):
     """Fields of every method that replays stored examples on a head."""
 
     replay: NonNegativeInt = Field(10, description="stored examples replayed per step")
@@ -138,15 +139,12 @@ class HeadLearner(NetworkLearner[ConfigT]):
         """The head whose scores are the predictions."""
         return self.head
 
-    def predicting_network(self) -> nn.Module:
-        """The network that embeds for it."""
-        return self.network
-
+    @predicting
     def inference_module(self) -> nn.Module:
         """See ``NetworkLearner``."""
         head = self.predicting_head()
         readout = LinearReadout(head.weight, head.bias, torch.zeros(self.dim))
-        return combine(self.predicting_network(), readout, self.dtype)
+        return combine(self.predicting_embedding(), readout, self.dtype)
 
     def state_parts(self) -> dict[str, Stateful]:
         """Network, head, and the generator that draws new rows."""

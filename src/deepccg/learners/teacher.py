@@ -25,11 +25,6 @@ class Teacher:
         return map_in_chunks(lambda piece: self.head(self.network(piece)), x)
 
     @torch.no_grad()
-    def embed(self, x: Tensor) -> Tensor:
-        """Embeddings ``[B, D]``, without gradient."""
-        return map_in_chunks(self.network, x)
-
-    @torch.no_grad()
     def grow(self, head: GrowingLinear) -> None:
         """Copy those rows of ``head`` that this one does not have."""
         rows = len(self.head.bias)

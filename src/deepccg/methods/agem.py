@@ -11,12 +11,13 @@ from deepccg.core import Batch, StepInfo
 from deepccg.learners.class_table import Mask
 from deepccg.learners.heads import HeadLearner, masked_cross_entropy
 from deepccg.learners.optimiser import reduce
+from deepccg.learners.recipe import RecipeConfig
 from deepccg.learners.state import Column
 from deepccg.memory import draw_uniform, quotas_by_arrival, write_rings
 from deepccg.methods.sgd import SGDConfig
 
 
-class AGEMConfig(SGDConfig):
+class AGEMConfig(SGDConfig, RecipeConfig):
     """Fields of A-GEM."""
 
     reference: NonNegativeInt = Field(

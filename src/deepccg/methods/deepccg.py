@@ -21,7 +21,7 @@ from deepccg.gaussian import (
     log_predictive_density,
     squared_distances,
 )
-from deepccg.learners.base import NetworkLearner
+from deepccg.learners.base import NetworkLearner, predicting
 from deepccg.learners.context import (
     AGE,
     EMBEDDING,
@@ -330,7 +330,7 @@ class DeepCCG(NetworkLearner[DeepCCGConfig]):
         """Log predictive densities of the allowed classes."""
         return self.current_classifier().log_density(scores, mask.expand_as(scores))
 
-    @torch.no_grad()
+    @predicting
     def current_classifier(self) -> GaussianClassifier:
         """The classifier given all of memory under the present network."""
         if self._classifier is None:
@@ -353,10 +353,13 @@ class DeepCCG(NetworkLearner[DeepCCGConfig]):
 
         return density
 
+    @predicting
     def inference_module(self) -> nn.Module:
         """See ``NetworkLearner``."""
         readout = class_conditional_readout(*self.current_classifier())
-        return combine(self.network, readout, self.dtype, normalise=self.config.normalise)
+        return combine(
+            self.predicting_embedding(), readout, self.dtype, normalise=self.config.normalise
+        )
 
     def trainable_modules(self) -> list[nn.Module]:
         """The network, and the scale where it is learned."""

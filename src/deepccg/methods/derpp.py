@@ -9,12 +9,12 @@ from torch import Tensor
 from deepccg.core import Batch, StepInfo
 from deepccg.learners.class_table import ReplayMask, TrainMask
 from deepccg.learners.heads import HeadLearner, masked_cross_entropy
-from deepccg.learners.optimiser import OptimiserConfig
+from deepccg.learners.recipe import RecipeConfig
 from deepccg.learners.state import Column
 from deepccg.memory import draw_uniform, offer_to_reservoir
 
 
-class DERPPConfig(OptimiserConfig):
+class DERPPConfig(RecipeConfig):
     """Fields of DER++."""
 
     replay: NonNegativeInt = Field(10, description="stored examples of each of the two draws")

@@ -7,12 +7,13 @@ import torch
 from pydantic import Field, FiniteFloat, NonNegativeFloat, NonNegativeInt
 from torch import Tensor, nn
 
-from deepccg.core import Batch, MemoryUsage, State, StateMismatch, StepInfo, Task, make_generator
+from deepccg.core import Batch, MemoryUsage, State, StateMismatch, StepInfo, make_generator
 from deepccg.learners.heads import GrowingLinear, HeadLearner, ReplayConfig, masked_cross_entropy
 from deepccg.learners.optimiser import ReplayReduction, reduce_replay
 from deepccg.learners.state import Stateful, StatefulGenerator
 from deepccg.learners.teacher import Teacher
 from deepccg.memory import offer_to_reservoir
+from deepccg.networks import map_in_chunks
 
 
 class ESMERConfig(ReplayConfig):
@@ -176,13 +177,9 @@ class ESMER(HeadLearner[ESMERConfig]):
 
     def scores(self, x: Tensor) -> Tensor:
         """Raw logits of the network that ``predict_with`` names, ``[B, C]``."""
-        return self.stable.logits(x) if self.config.predict_with == "stable" else super().scores(x)
-
-    def representation(self, x: Tensor, task: Task | None = None) -> Tensor:
-        """Embeddings of the network that ``predict_with`` names."""
         if self.config.predict_with == "stable":
-            return self.stable.embed(self.validate_inputs(x, "x"))
-        return super().representation(x, task)
+            return map_in_chunks(lambda piece: self.stable.head(self.embed(piece)), x)
+        return super().scores(x)
 
     def predicting_head(self) -> GrowingLinear:
         """The head of that network."""

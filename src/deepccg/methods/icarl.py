@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from deepccg.core import Batch, MemoryUsage, State, StateMismatch, StepInfo, Task
 from deepccg.gaussian import Candidates, class_posterior, squared_distances
+from deepccg.learners.base import predicting
 from deepccg.learners.class_table import OPEN_TASK, Mask
 from deepccg.learners.heads import HeadLearner, ReplayConfig
 from deepccg.learners.memory_selection import Quota, Selection, SelectionConfig, embed_candidates
@@ -139,7 +140,7 @@ class ICaRL(HeadLearner[ICaRLConfig]):
         """``-|features - mean_c|^2``; -inf for classes without exemplars, ``[B, C]``."""
         return _nearness(self.features(x), *self.means())
 
-    @torch.no_grad()
+    @predicting
     def means(self) -> tuple[Tensor, Tensor]:
         """Mean exemplar of each class under the present network, of length one; which exist."""
         if self._means is None:
@@ -152,12 +153,13 @@ class ICaRL(HeadLearner[ICaRLConfig]):
         means, known = self._means_of(mask[self.memory.y].nonzero().flatten())
         return lambda z: _nearness(F.normalize(z, dim=1), means, known)
 
+    @predicting
     def inference_module(self) -> nn.Module:
         """See ``NetworkLearner``."""
         means, known = self.means()
         constant = only_known(torch.zeros(len(means)), known.cpu())
         readout = GaussianReadout(means, torch.full_like(means, 2.0), constant)
-        return combine(self.network, readout, self.dtype, normalise=True)
+        return combine(self.predicting_embedding(), readout, self.dtype, normalise=True)
 
     def _means_of(self, slots: Tensor) -> tuple[Tensor, Tensor]:
         none = torch.zeros(0, self.dim, dtype=self.dtype, device=self.device)

@@ -15,7 +15,7 @@ from deepccg.gaussian import (
     log_prototype_predictive,
     update_prototypes,
 )
-from deepccg.learners.base import NetworkLearner
+from deepccg.learners.base import NetworkLearner, predicting
 from deepccg.learners.class_table import ReplayMask
 from deepccg.learners.context import (
     Context,
@@ -152,7 +152,7 @@ class ProtoCL(NetworkLearner[ProtoCLConfig]):
         """Log p(y = c) + log p(z | c), ``[B, C]``."""
         return self.current_classifier().class_scores(shaped(self, self.embed(x)))
 
-    @torch.no_grad()
+    @predicting
     def current_classifier(self) -> PrototypeClassifier:
         """The classifier given all of memory under the present network."""
         if self._classifier is None:
@@ -165,14 +165,16 @@ class ProtoCL(NetworkLearner[ProtoCLConfig]):
         classifier = self._given(mask[self.memory.y].nonzero().flatten())
         return lambda z: classifier.class_scores(shaped(self, z)).masked_fill(~mask, -torch.inf)
 
-    @torch.no_grad()
+    @predicting
     def inference_module(self) -> nn.Module:
         """See ``NetworkLearner``."""
         prototypes, noise, log_share = self.current_classifier()
         variance = (prototypes.variance + noise).double()
         constant = log_share.double() - 0.5 * variance.log().sum(dim=1)
         readout = GaussianReadout(prototypes.mean, 1 / variance, constant)
-        return combine(self.network, readout, self.dtype, normalise=self.config.normalise)
+        return combine(
+            self.predicting_embedding(), readout, self.dtype, normalise=self.config.normalise
+        )
 
     def _given(self, slots: Tensor) -> PrototypeClassifier:
         return self.condition(Context(slots, embed_stored(self, slots)), scored=slots[:0])

@@ -1,0 +1,44 @@
+"""The recipe: options of every method that replays, whatever its loss and its memory.
+
+With their defaults they do nothing, and they are then not written down: names and files of runs
+are older than they are.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import Field, PositiveInt, SerializerFunctionWrapHandler, model_serializer
+
+from deepccg.core import InputError
+from deepccg.learners.optimiser import OptimiserConfig
+from deepccg.learners.views import SMALLEST_SIDE, VIEWS
+
+
+class RecipeConfig(OptimiserConfig):
+    """Fields of the recipe; what each costs and when it helps: docs/recipes.md."""
+
+    views: PositiveInt = Field(
+        1,
+        le=len(VIEWS),
+        description="views of each image whose embeddings are averaged to predict, for stored "
+        "images and queries: itself, its mirror image, both moved by a pixel or two",
+    )
+
+    @model_serializer(mode="wrap")
+    def _without_defaults(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields: dict[str, Any] = handler(self)
+        unused = {k for k, v in self.chosen().items() if v == RecipeConfig.model_fields[k].default}
+        return {k: v for k, v in fields.items() if k not in unused}
+
+    def chosen(self) -> dict[str, Any]:
+        """The fields of the recipe alone, by name."""
+        names = RecipeConfig.model_fields.keys() - OptimiserConfig.model_fields.keys()
+        return {name: getattr(self, name) for name in names}
+
+    def require_suitable(self, shape: Sequence[int]) -> None:
+        """Reject inputs of a ``shape`` that the recipe cannot be followed with."""
+        if self.views > 1 and (len(shape) != 3 or min(shape[1:]) < SMALLEST_SIDE):
+            raise InputError(
+                f"views={self.views} needs images of at least {SMALLEST_SIDE} pixels a side, these "
+                f"inputs have the shape {list(shape)}: leave views at 1"
+            )

@@ -1,0 +1,6 @@
+"""Makes recipe_world.py, which is beside this, importable."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))

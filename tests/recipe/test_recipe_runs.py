@@ -1,0 +1,140 @@
+"""Options of the recipe in whole runs: names, files, refusals, interruptions, the audit."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from deepccg.core import InputError
+from deepccg.experiment import resolve, run
+from deepccg.experiment.resolve import resolve_config
+from deepccg.methods import METHODS
+from deepccg.streams import from_arrays
+
+QUICK = {"dataset": "digits", "stream.examples_per_class": 10, "memory": 30}  # 10 batches
+STEPS = 10
+REPLAYING = [name for name in METHODS if "views" in METHODS[name].Config.model_fields]
+OTHERS = [name for name in METHODS if name not in REPLAYING]
+OPTIONS = {"views": 3}
+
+
+def files(directory: Path) -> dict[str, bytes]:
+    """Every file but two that depend on time."""
+    left_out = {"previous.safetensors", "timing.json"}
+    found = sorted(directory.iterdir())
+    return {file.name: file.read_bytes() for file in found if file.name not in left_out}
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DEEPCCG_CACHE", str(tmp_path / "cache"))
+
+
+# Names that runs had before there was a recipe.
+NAMES = {
+    "deepccg": "digits-disjoint-task-deepccg-default-0c0c1a17",
+    "er-ace": "digits-disjoint-task-er-ace-default-a9398004",
+    "derpp": "digits-disjoint-task-derpp-default-d4050af1",
+    "agem": "digits-disjoint-task-agem-default-84ba9ac6",
+}
+
+
+@pytest.mark.parametrize("method", NAMES)
+def test_names_of_runs_without_options_stay(method: str) -> None:
+    assert resolve({**QUICK, "method": method}).name() == NAMES[method]
+    fields = METHODS[method].Config.model_fields
+    defaults = {f"method.{name}": fields[name].default for name in OPTIONS}
+    config = resolve({**QUICK, "method": method, **defaults})
+    assert config.name() == NAMES[method]
+    assert not OPTIONS.keys() & config.method.fields.keys()
+    assert resolve_config(config) is config  # complete as it is
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_an_option_that_is_set_is_in_name_and_file(option: str) -> None:
+    settings = {**QUICK, "method": "er", f"method.{option}": OPTIONS[option]}
+    config = resolve(settings)
+    assert config.identity() != resolve({**QUICK, "method": "er"}).identity()
+    assert config.method.fields[option] == OPTIONS[option]
+    assert resolve_config(config) is config
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+@pytest.mark.parametrize("method", OTHERS)
+def test_methods_without_replay_refuse_it(method: str, option: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=rf"^method\.{option} is not a field; .*$"):
+        run(
+            directory=tmp_path / "run",
+            method=method,
+            **{**QUICK, f"method.{option}": OPTIONS[option]},
+        )
+    assert not (tmp_path / "run").exists()
+
+
+def test_vectors_are_refused_before_anything_is_written(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).normal(size=(40, 6)).astype(np.float32)
+    y = np.repeat([0, 1], 20)
+    data = from_arrays(x[::2], y[::2], x_test=x[1::2], y_test=y[1::2], name="vectors")
+    with pytest.raises(InputError, match=r"^views=2 needs images .* \[6\]: leave views at 1$"):
+        run(directory=tmp_path / "run", data=data, method="er", memory=4, **{"method.views": 2})
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_command_line_says_it_in_one_line(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "deepccg", "run", "--dataset", "digits", "--method", "ccg",
+         "--set", "method.views=10", "--out", str(tmp_path / "out")],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert re.fullmatch(r".*method\.views is not a field; .*\n", done.stderr)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("method", ["er-ace", "deepccg", "icarl"])
+def test_the_audit_counts_a_pass_for_every_view(method: str, tmp_path: Path) -> None:
+    passes = {}
+    for views in (1, 5):
+        found = run(
+            directory=tmp_path / f"{views}", method=method, **{**QUICK, "method.views": views}
+        )
+        passes[views] = json.loads((found.directory / "audit.json").read_text())["passes"]
+    assert passes[5]["learning"] == passes[1]["learning"]
+    once, often = passes[1]["evaluation"], passes[5]["evaluation"]
+    assert often["forward_images"] == 5 * once["forward_images"] > 0
+
+
+class Interrupted(Exception):
+    """Stands for whatever ends a process."""
+
+
+def option_cases() -> list[tuple[str, dict[str, object]]]:
+    alone = [(method, {name: value}) for name, value in OPTIONS.items() for method in REPLAYING]
+    return [case for case in alone if supported(*case)]
+
+
+def supported(method: str, fields: dict[str, object]) -> bool:
+    return all(field in METHODS[method].Config.model_fields for field in fields)
+
+
+@pytest.mark.parametrize(("method", "fields"), option_cases(), ids=str)
+def test_a_run_that_was_interrupted_ends_bit_for_bit_the_same(
+    method: str, fields: dict[str, object], tmp_path: Path
+) -> None:
+    settings = {**QUICK, "method": method} | {f"method.{k}": v for k, v in fields.items()}
+    run(directory=tmp_path / "whole", **settings)
+
+    def stop(now: int, _total: int, _info: object) -> None:
+        if now == 7:
+            raise Interrupted
+
+    with pytest.raises(Interrupted):
+        run(directory=tmp_path / "parts", progress=stop, checkpoint_every=1, **settings)
+    steps: list[int] = []
+    run(directory=tmp_path / "parts", progress=lambda now, *_: steps.append(now), **settings)
+    assert steps == list(range(7, STEPS + 1))
+    assert files(tmp_path / "parts") == files(tmp_path / "whole")
