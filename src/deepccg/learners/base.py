@@ -45,7 +45,7 @@ from deepccg.learners.state import (
     upgrade,
 )
 from deepccg.learners.views import AverageOverViews
-from deepccg.memory import MemoryStore
+from deepccg.memory import EMBEDDING, MemoryStore
 from deepccg.networks import map_in_chunks, require_embeddable, unfitted_features
 
 ConfigT = TypeVar("ConfigT", bound=Config)
@@ -75,6 +75,7 @@ class NetworkLearner(Learner, Generic[ConfigT]):
     """
 
     Config: ClassVar[type[Config]]
+    caches_embeddings: ClassVar[bool] = True  # of stored examples, under a frozen network
     _in_transaction = False
     _predicting = False
     _renamed: ClassVar[dict[str, str]] = {
@@ -105,7 +106,7 @@ class NetworkLearner(Learner, Generic[ConfigT]):
         self.config = cast(ConfigT, own_config)
         self.network = network
         self._network_state = StatefulModule("network", network)
-        self.memory = MemoryStore(memory)
+        self.memory = MemoryStore(memory, self.embed if self._caches_embeddings() else None)
         self.generator = make_generator(seed, "learner")
         self.class_table = ClassTable(classes)
         self.inputs = InputForm()
@@ -115,6 +116,12 @@ class NetworkLearner(Learner, Generic[ConfigT]):
         self.steps = 0
         self._parameters: tuple[list[int], list[nn.Parameter]] | None = None
         self.build_state(seed)
+
+    def _caches_embeddings(self) -> bool:
+        """Whether stored examples are kept with their embeddings, which never change."""
+        tensors = chain(self.network.parameters(), self.network.buffers())
+        frozen = getattr(self.network, "frozen", False) and any(t.numel() for t in tensors)
+        return self.caches_embeddings and frozen
 
     def build_state(self, seed: int) -> None:
         """Make what the method holds beyond network and memory; called last by the constructor."""
@@ -157,9 +164,18 @@ class NetworkLearner(Learner, Generic[ConfigT]):
     def replay_inputs(self, x: Tensor, slots: Tensor) -> Tensor:
         """Inputs as they enter the network: the batch ``x [B, ...]``, then stored examples.
 
-        Every method replays through here.
+        Every method replays through here or through ``embed_with_replay``.
         """
         return torch.cat([x, self.memory.x.index_select(0, slots)]) if len(slots) else x
+
+    def embed_with_replay(self, x: Tensor, slots: Tensor) -> Tensor:
+        """Embeddings of ``replay_inputs`` with gradient, ``[B + R, D]``."""
+        if not self.network.training:
+            self.network.train()
+        if self.memory.embed is None or not len(slots):
+            z: Tensor = self.network(self.replay_inputs(x, slots))
+            return z
+        return torch.cat([self.network(x), self.embed_stored(slots)])
 
     def replay_labels(self, y: Tensor, slots: Tensor) -> Tensor:
         """Class columns of what ``replay_inputs`` returns, ``[B + R]``."""
@@ -241,6 +257,14 @@ class NetworkLearner(Learner, Generic[ConfigT]):
             network.eval()
         with torch.no_grad():
             return map_in_chunks(network, x)
+
+    def embed_stored(self, slots: Tensor) -> Tensor:
+        """Embeddings of stored examples without gradient, ``[n, D]``, as ``embed`` gives them."""
+        if len(slots) == 0:
+            return torch.zeros(0, self.dim, dtype=self.dtype, device=self.device)
+        if self.memory.embed is None or (self._predicting and self.recipe.views > 1):
+            return self.embed(self.memory.x.index_select(0, slots))
+        return self.memory[EMBEDDING].index_select(0, slots)
 
     # Predictions
 
@@ -368,6 +392,8 @@ class NetworkLearner(Learner, Generic[ConfigT]):
     def memory_usage(self) -> MemoryUsage:
         """The memory: examples with their labels, and what is stored with each."""
         kinds = {"examples": self.memory.bytes, **self.memory.extra_bytes}
+        if EMBEDDING in kinds:
+            kinds["cached embeddings"] = kinds.pop(EMBEDDING)
         return MemoryUsage(self.memory.size, kinds)
 
     def state_dict(self) -> State:
@@ -425,6 +451,8 @@ class NetworkLearner(Learner, Generic[ConfigT]):
             raise StateMismatch(f"the state's {bad[0]} is not finite: the learner had diverged")
         found = split_state(self.state_parts(), state, self.device)
         extras = self.extra_columns(len(found["outputs"].meta["classes"]))
+        if EMBEDDING in found["memory"].tensors:
+            extras = {**extras, EMBEDDING: ((self.dim,), self.dtype)}
         check_stored(found, self.dtype, extras)
         saved, defaults = meta.get("config"), self.Config().model_dump(mode="json")
         # A field that an older state lacks had its default.

@@ -6,6 +6,7 @@ what it is scored by. With ``posterior=lazy`` embeddings of stored examples are 
 that a step does not embed again are estimated (``gaussian/embedding_drift.py``, with proofs).
 """
 
+from collections.abc import Sequence
 from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
@@ -22,6 +23,7 @@ from deepccg.learners.optimiser import ReplayReduction
 from deepccg.learners.recipe import RecipeConfig
 from deepccg.learners.state import Column
 from deepccg.memory import (
+    EMBEDDING,
     MemoryStore,
     draw_balanced,
     draw_grouped,
@@ -30,7 +32,7 @@ from deepccg.memory import (
     rank_within,
 )
 
-EMBEDDING, AGE = "cached_embedding", "cached_age"  # columns of the memory
+AGE = "cached_age"  # column of the memory
 GENERATOR = "refresh"  # name of the generator in the saved state, and its seed's purpose
 STALE = 2**62  # the age of an example without a cached embedding: beyond every bound
 
@@ -147,15 +149,12 @@ def embed_step(
 
     The stored ones have a gradient only under ``mean_gradient``.
     """
-    inputs = learner.replay_inputs(x, replay)
     if learner.config.mean_gradient and len(slots):
-        learner.network.train()
-        both = shaped(learner, learner.network(learner.replay_inputs(inputs, slots)))
-        z, z_stored = both[: len(inputs)], both[len(inputs) :]
+        both = shaped(learner, learner.embed_with_replay(x, torch.cat([replay, slots])))
+        z, z_stored = both[: len(x) + len(replay)], both[len(x) + len(replay) :]
     else:
         z_stored = embed_stored(learner, slots)
-        learner.network.train()
-        z = shaped(learner, learner.network(inputs))
+        z = shaped(learner, learner.embed_with_replay(x, replay))
     if not has_finite_squares(z):
         raise Diverged(
             f"embeddings are too large at step {learner.steps + 1}: scale the inputs, "
@@ -166,9 +165,7 @@ def embed_step(
 
 def embed_stored(learner: NetworkLearner[ConfigT], slots: Tensor) -> Tensor:
     """Embeddings of stored examples under the present network, without gradient, ``[n, D]``."""
-    if len(slots) == 0:
-        return torch.zeros(0, learner.dim, dtype=learner.dtype, device=learner.device)
-    return shaped(learner, learner.embed(learner.memory.x.index_select(0, slots)))
+    return shaped(learner, learner.embed_stored(slots))
 
 
 def shaped(learner: NetworkLearner[ConfigT], z: Tensor) -> Tensor:
@@ -265,11 +262,11 @@ def draw_refresh(
     return sampled | due, sampled
 
 
-def without_cache(state: State) -> State:
-    """Return a learner's state without cached embeddings; they are computed when needed."""
+def without_cache(state: State, columns: Sequence[str] = (EMBEDDING, AGE)) -> State:
+    """Return a learner's state without these columns; embeddings are computed when needed."""
     parts = dict(state.meta["parts"])
-    names = [name for name in parts["memory"]["columns"] if name not in (EMBEDDING, AGE)]
+    names = [name for name in parts["memory"]["columns"] if name not in columns]
     parts["memory"] = {**parts["memory"], "columns": names}
-    dropped = {f"memory.{EMBEDDING}", f"memory.{AGE}"}
+    dropped = {f"memory.{name}" for name in columns}
     tensors = {name: value for name, value in state.tensors.items() if name not in dropped}
     return State(tensors, {**state.meta, "parts": parts})

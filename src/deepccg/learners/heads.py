@@ -91,11 +91,10 @@ class HeadLearner(NetworkLearner[ConfigT]):
         self.head.grow(len(self.class_table), self.head_generator)
         return checked
 
-    def logits(self, x: Tensor) -> Tensor:
-        """Raw logits with gradient, ``[B, C]``."""
-        if not self.network.training:
-            self.network.train()
-        raw: Tensor = self.head(self.network(x))
+    def logits(self, x: Tensor, replay: Tensor | None = None) -> Tensor:
+        """Raw logits of the batch, then of stored examples, with gradient, ``[B + R, C]``."""
+        slots = self.memory.y.new_zeros(0) if replay is None else replay
+        raw: Tensor = self.head(self.embed_with_replay(x, slots))
         return raw
 
     # Replay
@@ -108,7 +107,7 @@ class HeadLearner(NetworkLearner[ConfigT]):
         self: "HeadLearner[ReplayConfigT]", x: Tensor, y: Tensor, task_idx: Tensor, replay: Tensor
     ) -> Tensor:
         """Cross entropy of batch and replay in one forward, each example under its own mask."""
-        logits = self.logits(self.replay_inputs(x, replay))
+        logits = self.logits(x, replay)
         labels = self.replay_labels(y, replay)
         terms = masked_cross_entropy(logits, labels, self.masks(task_idx, replay))
         return reduce_replay(terms, len(y), self.config.reduction)

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ from deepccg.gaussian import (
     target_weights,
 )
 from deepccg.gaussian.selection import FloatArray, IntArray
+from deepccg.learners.base import NetworkLearner
 from deepccg.learners.class_table import ClassTable
 from deepccg.learners.error_rates import ClassErrorRates
 from deepccg.memory import (
@@ -286,10 +287,15 @@ class Selection:
 
 
 def embed_candidates(
-    index: CandidateIndex, memory: MemoryStore, x: Tensor, embed: Callable[[Tensor], Tensor]
+    learner: NetworkLearner[Any],
+    index: CandidateIndex,
+    x: Tensor,
+    shape: Callable[[Tensor], Tensor] = lambda z: z,
 ) -> Tensor:
-    """Embeddings for ``Selection.reselect``, made by embedding the candidates, ``[K, N, D]``."""
+    """Embeddings for ``Selection.reselect``, made by embedding the candidates, ``[K, N, D]``.
+
+    Each is what ``shape [n, D] -> [n, D]`` makes of the network's; by default just that.
+    """
     slots = torch.from_numpy(index.position[index.stored]).to(x.device)
-    batch = embed(x)
-    z = torch.cat([embed(memory.x[slots]), batch]) if len(slots) else batch
-    return StepEmbeddings(z, slots).at(index.position, memory.size)
+    z = torch.cat([learner.embed_stored(slots), learner.embed(x)])
+    return StepEmbeddings(shape(z), slots).at(index.position, learner.memory.size)

@@ -1,6 +1,7 @@
 """A fixed number of stored examples, and the rules that decide which."""
 
 from deepccg.memory.buffer import (
+    EMBEDDING,
     MemoryStore,
     draw_balanced,
     draw_grouped,
@@ -24,7 +25,7 @@ from deepccg.memory.quotas import (
 )
 
 __all__ = [
-    "NO_SLOTS", "CandidateIndex", "MemoryStore", "balanced_random", "candidates_of",
+    "EMBEDDING", "NO_SLOTS", "CandidateIndex", "MemoryStore", "balanced_random", "candidates_of",
     "class_balanced_reservoir", "class_quotas", "draw_balanced", "draw_grouped", "draw_uniform",
     "herding", "herding_places", "keep_one_per_class", "offer_to_reservoir", "pool_of",
     "quotas_by_arrival", "rank_within", "replace", "reservoir_slots", "write_rings",

@@ -1,7 +1,7 @@
 """The memory: fixed-capacity storage of examples, draws for replay, and the reservoir."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor
@@ -17,6 +17,8 @@ class MemoryStore:
 
     Args:
         capacity: The budget, in examples.
+        embed: The embedding ``[n, ...] -> [n, D]`` under a network that does not change: each
+            example is then embedded once, when it is stored, and kept with it as ``EMBEDDING``.
 
     >>> store = MemoryStore(capacity=2)
     >>> store.append(torch.zeros(1, 3), torch.tensor([4]), torch.tensor([0]))
@@ -24,10 +26,11 @@ class MemoryStore:
     (1, [4])
     """
 
-    def __init__(self, capacity: int) -> None:
+    def __init__(self, capacity: int, embed: Callable[[Tensor], Tensor] | None = None) -> None:
         if capacity < 0:
             raise InputError(f"memory must be 0 or more examples, not {capacity}")
         self.capacity = capacity
+        self.embed = embed
         self._columns = _empty()
         self._counts: Counter[int] | None = None
         self._show(0)
@@ -89,6 +92,8 @@ class MemoryStore:
         if size > self.capacity:
             raise InputError(f"{size} examples do not fit a memory of {self.capacity}")
         values = {"x": x, "y": y, "task": task, **extras}
+        if self.embed is not None and EMBEDDING not in values:
+            values[EMBEDDING] = self.embed(x)
         if self.size == 0:
             self._allocate(values)
         self._check_columns(values)
@@ -305,6 +310,7 @@ def offer_to_reservoir(
     store.write(slots[stored], x[stored], y[stored], task[stored], **kept)
 
 
+EMBEDDING = "cached_embedding"  # name of a column
 _OWN = ("x", "y", "task")
 _FIRST_SLOTS = 64
 

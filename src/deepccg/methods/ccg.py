@@ -83,6 +83,7 @@ class CCG(NetworkLearner[CCGConfig]):
     """
 
     Config = CCGConfig
+    caches_embeddings = False  # examples wait for the features to be fitted
 
     def build_state(self, seed: int) -> None:
         """Statistics that forget nothing, and those of each half-life."""

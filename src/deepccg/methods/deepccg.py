@@ -1,6 +1,7 @@
 """Deep Class-Conditional Gaussians: a classifier recomputed from memory, never learned."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import ClassVar, Literal, NamedTuple, Self
 
 import torch
@@ -24,7 +25,6 @@ from deepccg.gaussian import (
 from deepccg.learners.base import NetworkLearner, predicting
 from deepccg.learners.context import (
     AGE,
-    EMBEDDING,
     GENERATOR,
     Context,
     ContextConfig,
@@ -48,7 +48,7 @@ from deepccg.learners.memory_selection import (
 from deepccg.learners.optimiser import reduce_replay
 from deepccg.learners.readout import class_conditional_readout, combine
 from deepccg.learners.state import Column, Stateful, StatefulGenerator, StatefulModule
-from deepccg.memory import CandidateIndex
+from deepccg.memory import EMBEDDING, CandidateIndex
 
 ERRORS = "errors"  # name of the error rates in the saved state
 
@@ -184,7 +184,7 @@ class DeepCCG(NetworkLearner[DeepCCGConfig]):
         self._scale_state = StatefulModule("scale", self.log_scale)
         self._classifier: GaussianClassifier | None = None  # derived; dropped by every step
         self.cache: EmbeddingCache | None = None
-        if self.config.posterior == "lazy":
+        if self.config.posterior == "lazy" and self.memory.embed is None:
             bounds = self.config.refresh, self.config.max_age
             self.cache = EmbeddingCache(self.memory, self.dim, self.dtype, *bounds, seed)
         self.error_rates: ClassErrorRates | None = None
@@ -310,7 +310,7 @@ class DeepCCG(NetworkLearner[DeepCCGConfig]):
 
         def embeddings(index: CandidateIndex) -> Tensor:
             if after:
-                return scale * embed_candidates(index, self.memory, x, self.embed_shaped)
+                return scale * embed_candidates(self, index, x, partial(shaped, self))
             return scale * z.at(index.position, self.memory.size)
 
         extras = {} if self.cache is None else self.cache.update(z)
@@ -383,8 +383,8 @@ class DeepCCG(NetworkLearner[DeepCCGConfig]):
     def memory_usage(self) -> MemoryUsage:
         """The memory, the embeddings cached of it, and the error rates."""
         examples, kinds = self.memory.size, dict(super().memory_usage().bytes)
-        if EMBEDDING in kinds:
-            kinds["cached embeddings"] = kinds.pop(EMBEDDING) + kinds.pop(AGE)
+        if AGE in kinds:
+            kinds["cached embeddings"] += kinds.pop(AGE)
         if self.error_rates is not None:
             kinds["rates of errors"] = self.error_rates.rates.nbytes
         return MemoryUsage(examples, kinds)
@@ -396,7 +396,10 @@ class DeepCCG(NetworkLearner[DeepCCGConfig]):
 
     def _validate_state(self, state: State) -> dict[str, State]:
         """See ``NetworkLearner``; an unused cache is dropped, a missing one or rates are added."""
-        state = without_cache(state) if self.cache is None else self.cache.added_to(state)
+        if self.cache is not None:
+            state = self.cache.added_to(state)
+        else:  # what a memory of fixed embeddings has stays as it is
+            state = without_cache(state, (AGE, *([EMBEDDING] if self.memory.embed is None else [])))
         if self.error_rates is not None and ERRORS not in state.meta["parts"]:
             state = without_rates(state, ERRORS)
         return super()._validate_state(state)

@@ -88,6 +88,4 @@ class DeepCCGStandardHead(HeadLearner[DeepCCGStandardHeadConfig]):
 
     def update_memory(self, x: Tensor, y: Tensor, task_idx: Tensor) -> None:
         """Reselect the memory of the batch's classes under the present network."""
-        self.selection.reselect(
-            x, y, task_idx, lambda index: embed_candidates(index, self.memory, x, self.embed)
-        )
+        self.selection.reselect(x, y, task_idx, lambda index: embed_candidates(self, index, x))

@@ -54,7 +54,7 @@ class DERPP(HeadLearner[DERPPConfig]):
         self.memory.widen("logits", len(self.class_table))
         replay, distilled = self.draw_replays()
         slots = replay if distilled is replay else torch.cat([replay, distilled])
-        raw = self.logits(self.replay_inputs(x, slots))
+        raw = self.logits(x, slots)
         loss = self.cross_entropy(raw, y, task_idx, replay)
         if len(distilled):  # the last rows, shared or not
             loss = loss + self.config.alpha * self.distance(raw[-len(distilled) :], distilled)

@@ -140,7 +140,9 @@ class EntropySS(HeadLearner[EntropySSConfig]):
             return self.points(self.memory.x[slots])
         missing = [slot for slot in slots.tolist() if slot not in self._embedded]
         if missing:
-            self._embedded |= zip(missing, self.embed(self.memory.x[missing]), strict=True)
+            self._embedded |= zip(
+                missing, self.embed_stored(slots.new_tensor(missing)), strict=True
+            )
         return torch.stack([self._embedded[slot] for slot in slots.tolist()])
 
     def _forget(self) -> None:

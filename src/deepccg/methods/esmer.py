@@ -130,7 +130,7 @@ class ESMER(HeadLearner[ESMERConfig]):
         stable = self.stable.logits(inputs)
         error = masked_cross_entropy(stable[:size], y, masks[:size])  # a_i
         small = self.within_margin(error)
-        logits = self.logits(inputs)
+        logits = self.logits(x, replay)
         terms = masked_cross_entropy(logits, labels, masks)
         apart = (logits[size:] - stable[size:]).square().mean(dim=1)
         of_batch = self.weights(error, small) * terms[:size]

@@ -99,7 +99,7 @@ class ICaRL(HeadLearner[ICaRLConfig]):
         """Binary cross entropies of batch and replay in one forward."""
         inputs, labels = self.replay_inputs(x, replay), self.replay_labels(y, replay)
         each = F.binary_cross_entropy_with_logits(
-            self.logits(inputs), self.targets(inputs, labels), reduction="none"
+            self.logits(x, replay), self.targets(inputs, labels), reduction="none"
         )
         columns = self.masks(task_idx, replay)
         terms = each.masked_fill(~columns, 0).sum(dim=1)
@@ -129,12 +129,12 @@ class ICaRL(HeadLearner[ICaRLConfig]):
     def update_memory(self, x: Tensor, y: Tensor, task_idx: Tensor) -> None:
         """Herd each class of the batch, and those whose share has shrunk."""
         self.selection.reselect(
-            x, y, task_idx, lambda index: embed_candidates(index, self.memory, x, self.features)
+            x, y, task_idx, lambda index: embed_candidates(self, index, x, _unit_length)
         )
 
     def features(self, x: Tensor) -> Tensor:
         """Embeddings of length one, without gradient, ``[B, D]``."""
-        return F.normalize(self.embed(x), dim=1)
+        return _unit_length(self.embed(x))
 
     def scores(self, x: Tensor) -> Tensor:
         """``-|features - mean_c|^2``; -inf for classes without exemplars, ``[B, C]``."""
@@ -162,8 +162,7 @@ class ICaRL(HeadLearner[ICaRLConfig]):
         return combine(self.predicting_embedding(), readout, self.dtype, normalise=True)
 
     def _means_of(self, slots: Tensor) -> tuple[Tensor, Tensor]:
-        none = torch.zeros(0, self.dim, dtype=self.dtype, device=self.device)
-        features = self.features(self.memory.x[slots]) if len(slots) else none
+        features = _unit_length(self.embed_stored(slots))
         found = class_posterior(features, self.memory.y[slots], len(self.class_table))
         return F.normalize(found.mean, dim=1), found.count > 0
 
@@ -187,6 +186,10 @@ class ICaRL(HeadLearner[ICaRLConfig]):
         if rows > classes:
             raise StateMismatch(f"the state's copied head has {rows} rows for {classes} classes")
         return found
+
+
+def _unit_length(z: Tensor) -> Tensor:
+    return F.normalize(z, dim=1)
 
 
 def _nearness(features: Tensor, means: Tensor, known: Tensor) -> Tensor:

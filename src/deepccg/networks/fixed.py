@@ -31,6 +31,7 @@ class FixedFeatures(ModeFreeModule):
         dim: Features of an input.
     """
 
+    frozen = True  # the same embedding of an input, always
     first_examples = 100  # inputs that `fit` looks at; it makes do with fewer
     fitted: Tensor  # [], whether `fit` was called
     centre: Tensor  # [D]
