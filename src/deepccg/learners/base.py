@@ -3,7 +3,7 @@
 import math
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property, wraps
 from itertools import chain
@@ -77,6 +77,7 @@ class NetworkLearner(Learner, Generic[ConfigT]):
     Config: ClassVar[type[Config]]
     _in_transaction = False
     _predicting = False
+    _repeats = False
     _renamed: ClassVar[dict[str, str]] = {
         "holdings": "memory_usage",
         "parts": "state_parts",
@@ -197,10 +198,23 @@ class NetworkLearner(Learner, Generic[ConfigT]):
         """Move the weights; nothing is stored or saved of a step that diverged."""
         self.optimiser.step(self.trainable_parameters(), gradients, self.steps + 1)
 
+    def repeats(self) -> Iterable[int]:
+        """The optimiser steps that a batch is worth, each with a replay of its own.
+
+        Memory takes the batch after the last one: no step replays what it learns as new.
+        """
+        self._repeats = True
+        return range(self.recipe.repeats)
+
     def end_step(
         self, loss: float, replayed: int = 0, extra: Mapping[str, float] | None = None
     ) -> StepInfo:
-        """Count the step and return what it reports."""
+        """Count the step and return what it reports: of repeats, what the last one did."""
+        if self.recipe.repeats > 1 and not self._repeats:
+            raise InputError(
+                f"{type(self).__name__} takes one optimiser step per batch: leave repeats at 1, or "
+                f"let its learn loop over self.repeats()"
+            )
         self.steps += 1
         return StepInfo(loss, replayed, extra or {})
 

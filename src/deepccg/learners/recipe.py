@@ -24,6 +24,13 @@ class RecipeConfig(OptimiserConfig):
         "images and queries: itself, its mirror image, both moved by a pixel or two",
     )
 
+    repeats: PositiveInt = Field(
+        1,
+        le=1000,
+        description="optimiser steps per batch, each with a new replay; the memory takes the "
+        "batch once",
+    )
+
     @model_serializer(mode="wrap")
     def _without_defaults(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         fields: dict[str, Any] = handler(self)

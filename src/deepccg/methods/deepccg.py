@@ -201,21 +201,20 @@ class DeepCCG(NetworkLearner[DeepCCGConfig]):
     def learn(self, batch: Batch) -> StepInfo:
         """Condition on memory, step the embedding, reselect the memory (Algorithm 1)."""
         x, y, task_idx = self.begin_step(batch)
-        self._classifier = None
-        replay, returned = self.sample_replay()  # R
-        mask = self.masks(task_idx, replay)  # [B + R, C]
-        reselected = self.reselected_classes(y)
-        slots = self.context_slots(mask, replay, reselected)  # M \ R
-        z, context = self.embed_step(x, replay, slots, reselected)
-        labels = self.replay_labels(y, replay)
-        classifier = self.condition(context)  # Eq. 7
-        log_prob, valid = self.log_likelihood(z, labels, len(y), classifier, mask)  # Eqs. 8, 9
-        loss = 0.0
-        if len(log_prob):
-            known = int(valid[: len(y)].sum())
-            loss = self.optimise(-reduce_replay(log_prob, known, self.config.reduction))
-        if self.error_rates is not None:
-            self.error_rates.update(y, log_prob, valid)
+        self._classifier, reselected, loss = None, self.reselected_classes(y), 0.0
+        for repeat in self.repeats():
+            replay, returned = self.sample_replay()  # R
+            mask = self.masks(task_idx, replay)  # [B + R, C]
+            slots = self.context_slots(mask, replay, reselected)  # M \ R
+            z, context = self.embed_step(x, replay, slots, reselected)
+            labels = self.replay_labels(y, replay)
+            classifier = self.condition(context)  # Eq. 7
+            log_prob, valid = self.log_likelihood(z, labels, len(y), classifier, mask)  # Eqs. 8, 9
+            if len(log_prob):
+                known = int(valid[: len(y)].sum())
+                loss = self.optimise(-reduce_replay(log_prob, known, self.config.reduction))
+            if self.error_rates is not None and repeat == 0:  # before the batch was learned
+                self.error_rates.update(y, log_prob, valid)
         embedded = context.with_step(replay, z)
         self.update_memory(x, y, task_idx, embedded, classifier.scale)  # Eqs. 10, 12
         scale = float(classifier.scale.detach())

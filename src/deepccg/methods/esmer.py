@@ -124,24 +124,36 @@ class ESMER(HeadLearner[ESMERConfig]):
     def learn(self, batch: Batch) -> StepInfo:
         """One step of the working network; store; then move stable network and error memory."""
         x, y, task_idx = self.begin_step(batch)
-        replay, size = self.draw_replay(), len(y)
-        inputs, labels = self.replay_inputs(x, replay), self.replay_labels(y, replay)
-        masks = self.masks(task_idx, replay)
-        stable = self.stable.logits(inputs)
-        error = masked_cross_entropy(stable[:size], y, masks[:size])  # a_i
+        errors = []
+        for _ in self.repeats():
+            replay = self.draw_replay()
+            total, error = self.loss_and_errors(x, y, task_idx, replay)
+            loss = self.optimise(total)
+            self.follow()
+            errors.append(error)
+        error = errors[0]  # before the batch was learned
         small = self.within_margin(error)
-        logits = self.logits(inputs)
-        terms = masked_cross_entropy(logits, labels, masks)
-        apart = (logits[size:] - stable[size:]).square().mean(dim=1)
-        of_batch = self.weights(error, small) * terms[:size]
-        of_replay = terms[size:] + self.config.consistency * apart
-        total = reduce_replay(torch.cat([of_batch, of_replay]), size, self.config.reduction)
-        loss = self.optimise(total)
         self.update_memory(x[small], y[small], task_idx[small])
-        self.follow()
         self.note(error)
         extra = {"discounted": 1 - float(small.double().mean()), "mean_error": self.errors.mean}
         return self.end_step(loss, len(replay), extra)
+
+    def loss_and_errors(
+        self, x: Tensor, y: Tensor, task_idx: Tensor, replay: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """The loss of the working network, and the stable one's on the batch, ``a [B]``."""
+        size = len(y)
+        inputs, labels = self.replay_inputs(x, replay), self.replay_labels(y, replay)
+        masks = self.masks(task_idx, replay)
+        stable = self.stable.logits(inputs)
+        error = masked_cross_entropy(stable[:size], y, masks[:size])
+        logits = self.logits(inputs)
+        terms = masked_cross_entropy(logits, labels, masks)
+        apart = (logits[size:] - stable[size:]).square().mean(dim=1)
+        of_batch = self.weights(error, self.within_margin(error)) * terms[:size]
+        of_replay = terms[size:] + self.config.consistency * apart
+        total = reduce_replay(torch.cat([of_batch, of_replay]), size, self.config.reduction)
+        return total, error
 
     def within_margin(self, error: Tensor) -> Tensor:
         """Which losses ``a [B]`` are not large: all while there is no running mean."""

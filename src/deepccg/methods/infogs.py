@@ -46,8 +46,9 @@ class InfoGS(HeadLearner[InfoGSConfig]):
     def learn(self, batch: Batch) -> StepInfo:
         """ER's step on batch and replay; then examples compete for the memory."""
         x, y, task_idx = self.begin_step(batch)
-        replay = self.draw_replay()
-        loss = self.optimise(self.loss(x, y, task_idx, replay))
+        for _ in self.repeats():
+            replay = self.draw_replay()
+            loss = self.optimise(self.loss(x, y, task_idx, replay))
         if self.memory.capacity > 0:
             self.store(x, y, task_idx, self.refresh(x, replay))
         return self.end_step(loss, len(replay))
