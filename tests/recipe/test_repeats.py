@@ -66,6 +66,7 @@ def test_er_takes_the_steps_that_a_loop_takes(repeats):
         assert apart(weights(learner), one_draw) > 1e-5
 
 
+@pytest.mark.filterwarnings("ignore:the state was saved with other method fields")
 @pytest.mark.parametrize("name", REPLAYING)
 def test_every_method_takes_its_own_step_again(name, monkeypatch):
     """Learning a batch three times, with a memory that takes it the last time only."""

@@ -28,6 +28,7 @@ from deepccg.core import (
     require_finite,
 )
 from deepccg.deprecation import warn_renamed
+from deepccg.learners.augment import crop_and_mirror
 from deepccg.learners.class_table import ClassTable
 from deepccg.learners.optimiser import Optimiser
 from deepccg.learners.recipe import RecipeConfig
@@ -156,11 +157,20 @@ class NetworkLearner(Learner, Generic[ConfigT]):
         """Called when a batch of another task comes, before anything of it is noted."""
 
     def replay_inputs(self, x: Tensor, slots: Tensor) -> Tensor:
-        """Inputs as they enter the network: the batch ``x [B, ...]``, then stored examples.
+        """Inputs as a step trains on them: the batch ``x [B, ...]``, then stored examples.
 
         Every method replays through here.
         """
+        return self.augmented(self.with_stored(x, slots))
+
+    def with_stored(self, x: Tensor, slots: Tensor) -> Tensor:
+        """The batch ``x [B, ...]``, then stored examples, as they are."""
         return torch.cat([x, self.memory.x.index_select(0, slots)]) if len(slots) else x
+
+    def augmented(self, x: Tensor) -> Tensor:
+        """Inputs ``[B, ...]`` cropped and mirrored at random, if the recipe says so, in a step."""
+        wanted = self.recipe.augment and not self._predicting
+        return crop_and_mirror(x, self.generator) if wanted else x
 
     def replay_labels(self, y: Tensor, slots: Tensor) -> Tensor:
         """Class columns of what ``replay_inputs`` returns, ``[B + R]``."""

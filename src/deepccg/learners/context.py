@@ -147,13 +147,14 @@ def embed_step(
 
     The stored ones have a gradient only under ``mean_gradient``.
     """
-    inputs = learner.replay_inputs(x, replay)
     if learner.config.mean_gradient and len(slots):
+        inputs, scored = learner.replay_inputs(x, torch.cat([replay, slots])), len(x) + len(replay)
         learner.network.train()
-        both = shaped(learner, learner.network(learner.replay_inputs(inputs, slots)))
-        z, z_stored = both[: len(inputs)], both[len(inputs) :]
+        both = shaped(learner, learner.network(inputs))
+        z, z_stored = both[:scored], both[scored:]
     else:
         z_stored = embed_stored(learner, slots)
+        inputs = learner.replay_inputs(x, replay)
         learner.network.train()
         z = shaped(learner, learner.network(inputs))
     if not has_finite_squares(z):
@@ -168,7 +169,8 @@ def embed_stored(learner: NetworkLearner[ConfigT], slots: Tensor) -> Tensor:
     """Embeddings of stored examples under the present network, without gradient, ``[n, D]``."""
     if len(slots) == 0:
         return torch.zeros(0, learner.dim, dtype=learner.dtype, device=learner.device)
-    return shaped(learner, learner.embed(learner.memory.x.index_select(0, slots)))
+    stored = learner.augmented(learner.memory.x.index_select(0, slots))
+    return shaped(learner, learner.embed(stored))
 
 
 def shaped(learner: NetworkLearner[ConfigT], z: Tensor) -> Tensor:

@@ -10,8 +10,11 @@ from typing import Any
 from pydantic import Field, PositiveInt, SerializerFunctionWrapHandler, model_serializer
 
 from deepccg.core import InputError
+from deepccg.learners.augment import FARTHEST
+from deepccg.learners.augment import SMALLEST_SIDE as SIDE_TO_AUGMENT
 from deepccg.learners.optimiser import OptimiserConfig
-from deepccg.learners.views import SMALLEST_SIDE, VIEWS
+from deepccg.learners.views import SMALLEST_SIDE as SIDE_TO_VIEW
+from deepccg.learners.views import VIEWS
 
 
 class RecipeConfig(OptimiserConfig):
@@ -31,6 +34,13 @@ class RecipeConfig(OptimiserConfig):
         "batch once",
     )
 
+    augment: bool = Field(
+        False,
+        description="images of a step are cropped at random after a reflected border of "
+        f"{FARTHEST} pixels, and mirrored half of the time: batch, replay, and what a classifier "
+        "is conditioned on",
+    )
+
     @model_serializer(mode="wrap")
     def _without_defaults(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         fields: dict[str, Any] = handler(self)
@@ -44,8 +54,11 @@ class RecipeConfig(OptimiserConfig):
 
     def require_suitable(self, shape: Sequence[int]) -> None:
         """Reject inputs of a ``shape`` that the recipe cannot be followed with."""
-        if self.views > 1 and (len(shape) != 3 or min(shape[1:]) < SMALLEST_SIDE):
-            raise InputError(
-                f"views={self.views} needs images of at least {SMALLEST_SIDE} pixels a side, these "
-                f"inputs have the shape {list(shape)}: leave views at 1"
-            )
+        side = min(shape[1:]) if len(shape) == 3 else 0
+        for name, wanted in (("views", SIDE_TO_VIEW), ("augment", SIDE_TO_AUGMENT)):
+            default = RecipeConfig.model_fields[name].default
+            if getattr(self, name) != default and side < wanted:
+                raise InputError(
+                    f"{name} needs images of at least {wanted} pixels a side, these inputs have "
+                    f"the shape {list(shape)}: leave {name} at {str(default).lower()}"
+                )

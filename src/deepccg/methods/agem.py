@@ -53,7 +53,8 @@ class AGEM(HeadLearner[AGEMConfig]):
         x, y, task_idx = self.begin_step(batch)
         for _ in self.repeats():
             slots = self.draw_reference(task_idx)
-            loss = self.masked_loss(x, y, task_idx, self.config.train_mask)
+            inputs = self.replay_inputs(x, slots[:0])
+            loss = self.masked_loss(inputs, y, task_idx, self.config.train_mask)
             gradient, violated = self.gradients(loss), False
             if len(slots):
                 gradient, violated = self.constrain(gradient, self.reference_gradient(slots))

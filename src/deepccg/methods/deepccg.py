@@ -109,6 +109,15 @@ class GaussianConfig(ContextConfig):
             )
         return self
 
+    @model_validator(mode="after")
+    def _keeps_embeddings_of_images_as_they_are(self) -> Self:
+        if self.augment and self.posterior == "lazy":
+            raise ValueError(
+                "augment embeds other crops at each step, posterior=lazy keeps embeddings of "
+                "earlier steps: choose one of them"
+            )
+        return self
+
 
 class DeepCCGConfig(SelectionConfig, GaussianConfig):
     """Fields of DeepCCG: classifier, loss, and what is stored."""

@@ -71,7 +71,7 @@ class InfoGS(HeadLearner[InfoGSConfig]):
 
     def refresh(self, x: Tensor, replayed: Tensor) -> Tensor:
         """Embed the batch, ``[B, D]``, and in the same pass the slots ``replayed``."""
-        features = self.embed(self.replay_inputs(x, replayed))
+        features = self.embed(self.with_stored(x, replayed))
         if len(replayed):
             self.memory["feature"][replayed] = features[len(x) :]
         return features[: len(x)]
