@@ -19,7 +19,7 @@ QUICK = {"dataset": "digits", "stream.examples_per_class": 10, "memory": 30}  # 
 STEPS = 10
 REPLAYING = [name for name in METHODS if "views" in METHODS[name].Config.model_fields]
 OTHERS = [name for name in METHODS if name not in REPLAYING]
-OPTIONS = {"views": 3, "repeats": 3, "augment": True}
+OPTIONS = {"views": 3, "repeats": 3, "augment": True, "readout": "gaussian"}
 
 
 def files(directory: Path) -> dict[str, bytes]:

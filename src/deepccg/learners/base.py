@@ -30,6 +30,7 @@ from deepccg.core import (
 from deepccg.deprecation import warn_renamed
 from deepccg.learners.augment import crop_and_mirror
 from deepccg.learners.class_table import ClassTable
+from deepccg.learners.memory_readout import MemoryReadout, Readout
 from deepccg.learners.optimiser import Optimiser
 from deepccg.learners.recipe import RecipeConfig
 from deepccg.learners.state import (
@@ -142,6 +143,7 @@ class NetworkLearner(Learner, Generic[ConfigT]):
             require_embeddable(self.network, x[:1], (1, self.dim))
         if self.class_table.begins_task(batch):
             self.finish_task()
+        self._drop_derived()
         self.inputs.note(x)
         y, task_idx = self.class_table.observe(batch)
         if first:
@@ -273,6 +275,16 @@ class NetworkLearner(Learner, Generic[ConfigT]):
         """The options that all methods with replay have; without any effect for the others."""
         return self.config if isinstance(self.config, RecipeConfig) else RecipeConfig()
 
+    @cached_property
+    def readout(self) -> Readout:
+        """What classifies embeddings: the method itself, unless the recipe says otherwise."""
+        return self if self.recipe.readout == "own" else MemoryReadout(self)
+
+    def _drop_derived(self) -> None:
+        """Network or memory are about to change."""
+        if isinstance(self.readout, MemoryReadout):
+            self.readout.forget()
+
     @contextmanager
     def prediction_mode(self) -> Iterator[None]:
         """Inside, stored examples and queries are embedded as predictions need it."""
@@ -307,14 +319,14 @@ class NetworkLearner(Learner, Generic[ConfigT]):
     def predict_logits_each(self, x: Tensor, tasks: Sequence[Task | None]) -> list[Tensor]:
         """``predict_logits`` under several tasks; ``x`` is embedded once."""
         x = self.validate_inputs(x, "x")
-        scores = self.scores(x) if bool((self.class_table.seen > 0).any()) else None
+        scores = self.readout.scores(x) if bool((self.class_table.seen > 0).any()) else None
         return [self.logits_under(task, scores, len(x)) for task in tasks]
 
     def logits_under(self, task: Task | None, scores: Tensor | None, length: int) -> Tensor:
         """Logits ``[length, C]`` of a task; without ``scores``, uniform over its classes."""
         logits = torch.full((length, len(self.columns(task))), -math.inf, device=self.device)
         if scores is not None:
-            known = self.masked(scores, self._seen_under(task))
+            known = self.readout.masked(scores, self._seen_under(task))
             logits = logits.to(known.dtype)
             logits[:, : len(self.class_table)] = known
         return _uniform_where_unknown(logits, self._allowed_columns(task))
@@ -330,7 +342,7 @@ class NetworkLearner(Learner, Generic[ConfigT]):
         """See ``Learner``."""
         known, columns = len(self.class_table), self.columns(task)
         allowed = self._allowed_columns(task)
-        frozen = self.frozen_classifier(self._seen_under(task), task)
+        frozen = self.readout.frozen_classifier(self._seen_under(task), task)
 
         def logits(z: Tensor) -> Tensor:
             scores = z.new_full((len(z), len(columns)), -math.inf)
@@ -413,6 +425,7 @@ class NetworkLearner(Learner, Generic[ConfigT]):
         except BROKEN_STATE as error:
             raise StateMismatch(f"the state is incomplete or broken: {error!r}") from error
         self.steps = state.meta["steps"]
+        self._drop_derived()
 
     @contextmanager
     def transaction(self, *, often: bool = True) -> Iterator[None]:

@@ -5,7 +5,7 @@ are older than they are.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field, PositiveInt, SerializerFunctionWrapHandler, model_serializer
 
@@ -39,6 +39,12 @@ class RecipeConfig(OptimiserConfig):
         description="images of a step are cropped at random after a reflected border of "
         f"{FARTHEST} pixels, and mirrored half of the time: batch, replay, and what a classifier "
         "is conditioned on",
+    )
+
+    readout: Literal["own", "gaussian"] = Field(
+        "own",
+        description="what classifies: the method's own head or means; or, from its memory and by "
+        "its network, deepccg's Gaussian classifier",
     )
 
     @model_serializer(mode="wrap")

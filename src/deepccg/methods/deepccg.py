@@ -1,7 +1,7 @@
 """Deep Class-Conditional Gaussians: a classifier recomputed from memory, never learned."""
 
 from collections.abc import Callable
-from typing import ClassVar, Literal, NamedTuple, Self
+from typing import ClassVar, Literal, Self
 
 import torch
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from deepccg.core import Batch, MemoryUsage, State, StepInfo, Task
 from deepccg.gaussian import (
+    GaussianClassifier,
     Posterior,
     Variance,
     class_posterior,
@@ -19,7 +20,6 @@ from deepccg.gaussian import (
     kernels,
     log_conditional_marginal_likelihood,
     log_predictive_density,
-    squared_distances,
 )
 from deepccg.learners.base import NetworkLearner, predicting
 from deepccg.learners.context import (
@@ -129,29 +129,6 @@ class DeepCCGConfig(SelectionConfig, GaussianConfig):
     selection_features: Literal["before", "after"] = Field(
         "before", description="select with embeddings from before or after the step"
     )
-
-
-class GaussianClassifier(NamedTuple):
-    """A Gaussian around each class mean, in the units of the scaled embedding.
-
-    Args:
-        posterior: Where the class means lie, in the network's units (Eq. 7).
-        scale: The factor on the embedding.
-        variance: Which predictive variance.
-    """
-
-    posterior: Posterior
-    scale: Tensor
-    variance: Variance
-
-    def class_scores(self, z: Tensor) -> Tensor:
-        """Squared distances of ``z [B, D]`` to the class means, scaled, ``[B, C]``."""
-        return squared_distances(z, self.posterior.mean) * self.scale.square()
-
-    def log_density(self, scores: Tensor, mask: Tensor) -> Tensor:
-        """Log predictive densities (numerator of Eq. 8), -inf where ``mask [B, C]`` forbids."""
-        count, dim = self.posterior.count, self.posterior.mean.shape[1]
-        return log_predictive_density(scores, count, mask, dim, self.variance)
 
 
 class DeepCCG(NetworkLearner[DeepCCGConfig]):
