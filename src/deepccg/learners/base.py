@@ -4,7 +4,7 @@ import math
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cached_property, wraps
 from itertools import chain
 from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar, cast
@@ -32,6 +32,7 @@ from deepccg.learners.augment import crop_and_mirror
 from deepccg.learners.class_table import ClassTable
 from deepccg.learners.memory_readout import MemoryReadout, Readout
 from deepccg.learners.optimiser import Optimiser
+from deepccg.learners.per_parameter import PerParameter
 from deepccg.learners.recipe import RecipeConfig
 from deepccg.learners.state import (
     BROKEN_STATE,
@@ -46,7 +47,9 @@ from deepccg.learners.state import (
     split_state,
     upgrade,
 )
+from deepccg.learners.stateful_optimiser import StatefulOptimiser
 from deepccg.learners.views import AverageOverViews
+from deepccg.learners.weight_average import WeightAverage
 from deepccg.memory import MemoryStore
 from deepccg.networks import map_in_chunks, require_embeddable, unfitted_features
 
@@ -209,6 +212,8 @@ class NetworkLearner(Learner, Generic[ConfigT]):
     def apply_gradients(self, gradients: Sequence[Tensor]) -> None:
         """Move the weights; nothing is stored or saved of a step that diverged."""
         self.optimiser.step(self.trainable_parameters(), gradients, self.steps + 1)
+        if self.average is not None:
+            self.average.update()
 
     def repeats(self) -> Iterable[int]:
         """The optimiser steps that a batch is worth, each with a replay of its own.
@@ -231,9 +236,18 @@ class NetworkLearner(Learner, Generic[ConfigT]):
         return StepInfo(loss, replayed, extra or {})
 
     @cached_property
-    def optimiser(self: "NetworkLearner[Any]") -> Optimiser:
+    def optimiser(self: "NetworkLearner[Any]") -> Optimiser | StatefulOptimiser:
         """The one that moves the weights."""
-        return Optimiser(self.config.lr, self.dtype)
+        lr = self.config.lr
+        if self.recipe.plain_sgd:
+            return Optimiser(lr, self.dtype)
+        return StatefulOptimiser(lr, self.recipe, self.trainable_parameters)
+
+    @cached_property
+    def average(self) -> WeightAverage | None:
+        """The averaged weights that predict, if the recipe asks for them."""
+        decay = self.recipe.average
+        return WeightAverage(decay, self.trainable_parameters) if decay else None
 
     def trainable_modules(self) -> list[nn.Module]:
         """What the optimiser trains."""
@@ -288,11 +302,15 @@ class NetworkLearner(Learner, Generic[ConfigT]):
     @contextmanager
     def prediction_mode(self) -> Iterator[None]:
         """Inside, stored examples and queries are embedded as predictions need it."""
-        before, self._predicting = self._predicting, True
-        try:
+        if self._predicting:
             yield
+            return
+        self._predicting = True
+        try:
+            with nullcontext() if self.average is None else self.average.in_use():
+                yield
         finally:
-            self._predicting = before
+            self._predicting = False
 
     def predicting_network(self) -> nn.Module:
         """The network that predicts."""
@@ -391,7 +409,17 @@ class NetworkLearner(Learner, Generic[ConfigT]):
             "network": self._network_state,
             "memory": self.memory,
             "generator": StatefulGenerator(self.generator),
+            **self._recipe_parts(),
         }
+
+    def _recipe_parts(self) -> dict[str, PerParameter]:
+        """What the recipe keeps beside the weights, by name."""
+        parts: dict[str, PerParameter] = {}
+        if not self.recipe.plain_sgd and isinstance(self.optimiser, StatefulOptimiser):
+            parts["optimiser"] = self.optimiser
+        if self.average is not None:
+            parts["average"] = self.average
+        return parts
 
     def extra_columns(self, classes: int) -> dict[str, Column]:
         """Further columns of the memory, by name, in a state of ``classes`` outputs.
@@ -402,8 +430,9 @@ class NetworkLearner(Learner, Generic[ConfigT]):
         return {}
 
     def memory_usage(self) -> MemoryUsage:
-        """The memory: examples with their labels, and what is stored with each."""
+        """The memory: examples with their labels, what is stored with each; the recipe's."""
         kinds = {"examples": self.memory.bytes, **self.memory.extra_bytes}
+        kinds |= {part.name: part.bytes for part in self._recipe_parts().values()}
         return MemoryUsage(self.memory.size, kinds)
 
     def state_dict(self) -> State:
@@ -420,6 +449,8 @@ class NetworkLearner(Learner, Generic[ConfigT]):
             with self.transaction(often=False):  # for what no check foresaw
                 for name, part in self.state_parts().items():
                     part.load(wanted[name])
+                for kept in self._recipe_parts().values():
+                    kept.require_fit()
         except StateMismatch:
             raise
         except BROKEN_STATE as error:

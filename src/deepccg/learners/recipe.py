@@ -5,9 +5,17 @@ are older than they are.
 """
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import Field, PositiveInt, SerializerFunctionWrapHandler, model_serializer
+from pydantic import (
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveInt,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
 from deepccg.core import InputError
 from deepccg.learners.augment import FARTHEST
@@ -46,6 +54,36 @@ class RecipeConfig(OptimiserConfig):
         description="what classifies: the method's own head or means; or, from its memory and by "
         "its network, deepccg's Gaussian classifier",
     )
+
+    average: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="predict with an exponential average of the weights of this decay per step; "
+        "0: with the weights as they are",
+    )
+    optimiser: Literal["sgd", "adam", "adamw"] = Field("sgd", description="rule that moves weights")
+    momentum: float = Field(0.0, ge=0, lt=1, description="sgd: share of the last move kept")
+    weight_decay: NonNegativeFloat = Field(0.0, description="pull of all weights towards 0")
+    schedule: Literal["constant", "inverse-sqrt"] = Field(
+        "constant",
+        description="step size: lr throughout, or lr sqrt(warmup / step) after the warm-up",
+    )
+    warmup: NonNegativeInt = Field(
+        0, le=10**9, description="steps in which the step size rises to lr, in proportion"
+    )
+
+    @property
+    def plain_sgd(self) -> bool:
+        """Whether weights move by ``lr gradient`` alone."""
+        moves = self.optimiser, self.momentum, self.weight_decay, self.schedule, self.warmup
+        return moves == ("sgd", 0.0, 0.0, "constant", 0)
+
+    @model_validator(mode="after")
+    def _has_one_momentum(self) -> Self:
+        if self.momentum and self.optimiser != "sgd":
+            raise ValueError(f"momentum is for optimiser=sgd: {self.optimiser} has its own")
+        return self
 
     @model_serializer(mode="wrap")
     def _without_defaults(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:

@@ -1,10 +1,10 @@
 """ESMER: replay taught by a slowly moving copy, wary of errors that are suddenly large."""
 
 import math
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 import torch
-from pydantic import Field, FiniteFloat, NonNegativeFloat, NonNegativeInt
+from pydantic import Field, FiniteFloat, NonNegativeFloat, NonNegativeInt, model_validator
 from torch import Tensor, nn
 
 from deepccg.core import Batch, MemoryUsage, State, StateMismatch, StepInfo, make_generator
@@ -50,6 +50,15 @@ class ESMERConfig(ReplayConfig):
         description="examples: the budget less memory_reduction; bytes: less as many examples as "
         "take the bytes of the copy of network and head at the first batch",
     )
+
+    @model_validator(mode="after")
+    def _has_one_average(self) -> Self:
+        if self.average and self.predict_with == "stable":
+            raise ValueError(
+                "the stable network is an average of its own: set ema_decay, or "
+                "predict_with=working"
+            )
+        return self
 
 
 class ErrorMemory:
