@@ -93,8 +93,8 @@ class RecipeConfig(OptimiserConfig):
 
     def chosen(self) -> dict[str, Any]:
         """The fields of the recipe alone, by name."""
-        names = RecipeConfig.model_fields.keys() - OptimiserConfig.model_fields.keys()
-        return {name: getattr(self, name) for name in names}
+        own = (k for k in RecipeConfig.model_fields if k not in OptimiserConfig.model_fields)
+        return {name: getattr(self, name) for name in own}
 
     def require_suitable(self, shape: Sequence[int]) -> None:
         """Reject inputs of a ``shape`` that the recipe cannot be followed with."""
