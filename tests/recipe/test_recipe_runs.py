@@ -2,6 +2,7 @@
 
 import json
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -19,7 +20,18 @@ QUICK = {"dataset": "digits", "stream.examples_per_class": 10, "memory": 30}  # 
 STEPS = 10
 REPLAYING = [name for name in METHODS if "views" in METHODS[name].Config.model_fields]
 OTHERS = [name for name in METHODS if name not in REPLAYING]
-OPTIONS = {"views": 3}
+OPTIONS = {
+    "views": 3,
+    "repeats": 3,
+    "augment": True,
+    "readout": "gaussian",
+    "average": 0.9,
+    "optimiser": "adamw",
+    "momentum": 0.9,
+    "weight_decay": 0.01,
+    "schedule": "inverse-sqrt",
+    "warmup": 4,
+}
 
 
 def files(directory: Path) -> dict[str, bytes]:
@@ -79,7 +91,7 @@ def test_vectors_are_refused_before_anything_is_written(tmp_path: Path) -> None:
     x = np.random.default_rng(0).normal(size=(40, 6)).astype(np.float32)
     y = np.repeat([0, 1], 20)
     data = from_arrays(x[::2], y[::2], x_test=x[1::2], y_test=y[1::2], name="vectors")
-    with pytest.raises(InputError, match=r"^views=2 needs images .* \[6\]: leave views at 1$"):
+    with pytest.raises(InputError, match=r"^views needs images .* \[6\]: leave views at 1$"):
         run(directory=tmp_path / "run", data=data, method="er", memory=4, **{"method.views": 2})
     assert not (tmp_path / "run").exists()
 
@@ -112,16 +124,18 @@ class Interrupted(Exception):
     """Stands for whatever ends a process."""
 
 
-def option_cases() -> list[tuple[str, dict[str, object]]]:
-    alone = [(method, {name: value}) for name, value in OPTIONS.items() for method in REPLAYING]
-    return [case for case in alone if supported(*case)]
+RESUMED = ("agem", "derpp", "esmer", "icarl", "deepccg", "protocl")
+TOGETHER = {"repeats": 2, "augment": True, "views": 2, "optimiser": "adamw", "lr": 0.01}
 
 
-def supported(method: str, fields: dict[str, object]) -> bool:
-    return all(field in METHODS[method].Config.model_fields for field in fields)
+def cases() -> list[tuple[str, dict[str, object]]]:
+    """Each option by itself, and all together."""
+    alone = [(method, {name: value}) for name, value in OPTIONS.items() for method in RESUMED]
+    every = {**TOGETHER, "readout": "gaussian", "warmup": 3, "average": 0.8}
+    return [*alone, *((method, every) for method in RESUMED)]
 
 
-@pytest.mark.parametrize(("method", "fields"), option_cases(), ids=str)
+@pytest.mark.parametrize(("method", "fields"), cases(), ids=str)
 def test_a_run_that_was_interrupted_ends_bit_for_bit_the_same(
     method: str, fields: dict[str, object], tmp_path: Path
 ) -> None:
@@ -137,4 +151,29 @@ def test_a_run_that_was_interrupted_ends_bit_for_bit_the_same(
     steps: list[int] = []
     run(directory=tmp_path / "parts", progress=lambda now, *_: steps.append(now), **settings)
     assert steps == list(range(7, STEPS + 1))
+    assert files(tmp_path / "parts") == files(tmp_path / "whole")
+
+
+KILLED = """
+import json, os, signal, sys
+from deepccg.experiment import run
+
+def stop(now, total, info):
+    if now == 7:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+settings = json.loads(sys.argv[2])
+run(directory=sys.argv[1], progress=stop, checkpoint_every=1, **settings)
+"""
+
+
+@pytest.mark.parametrize("method", ["er-ace", "deepccg"])
+def test_a_run_that_was_killed_ends_bit_for_bit_the_same(method: str, tmp_path: Path) -> None:
+    fields = {**TOGETHER, "average": 0.8, "warmup": 3}
+    settings = {**QUICK, "method": method} | {f"method.{k}": v for k, v in fields.items()}
+    run(directory=tmp_path / "whole", **settings)
+    command = [sys.executable, "-c", KILLED, str(tmp_path / "parts"), json.dumps(settings)]
+    done = subprocess.run(command, capture_output=True, check=False)
+    assert done.returncode == -signal.SIGKILL
+    run(directory=tmp_path / "parts", **settings)
     assert files(tmp_path / "parts") == files(tmp_path / "whole")

@@ -122,6 +122,43 @@ def test_an_interruption_leaves_no_trace(tmp_path: Path, method: str, step: int)
     assert run(directory=tmp_path / "twice", **settings).audit == once.audit  # read back
 
 
+@pytest.mark.parametrize(
+    ("settings", "steps"),
+    [
+        ({"method": "er"}, 20),
+        ({"method": "er", "method.repeats": 3}, 60),
+        ({"method": "agem"}, 20),  # two backwards for one step
+        ({"method": "deepccg"}, 19),  # nothing to condition on at first
+        ({"method": "derpp", "method.optimiser": "adamw", "method.lr": 0.01}, 20),
+        ({"method": "ncm"}, 0),
+    ],
+    ids=str,
+)
+def test_moves_of_the_weights_are_counted(tmp_path: Path, settings: dict, steps: int) -> None:
+    asked = {} if settings["method"] == "ncm" else {"method.average": 0.5}  # which moves nothing
+    result = run(directory=tmp_path / "run", **QUICK, **asked, **settings)
+    assert written(result)["training"] == {"batches": 20, "optimiser_steps": steps}
+
+
+def test_a_run_begun_before_moves_were_counted_says_so(tmp_path: Path) -> None:
+    settings = {"method": "er", "checkpoint_every": 1, **QUICK}
+
+    def stop(now: int, _steps: int, _info: StepInfo) -> None:
+        if now == 9:
+            raise Interrupted
+
+    with pytest.raises(Interrupted):
+        run(directory=tmp_path / "run", progress=stop, **settings)
+    target = RunDirectory(tmp_path / "run")
+    state, about = load_checkpoint(target.checkpoint_path)
+    del about["audit"]["optimiser_steps"]
+    save_state(target.checkpoint_path, state, about)
+    result = run(directory=tmp_path / "run", **settings)
+    assert result.audit is not None
+    assert result.audit["training"] == {"batches": 20, "optimiser_steps": None}
+    assert "optimiser" not in protocol_line(result.audit)
+
+
 def test_a_run_of_an_earlier_version_is_not_audited(tmp_path: Path) -> None:
     run(directory=tmp_path / "run", method="sgd", **QUICK)
     target = RunDirectory(tmp_path / "run")
@@ -187,7 +224,8 @@ def test_the_command_line_shows_the_audit(
     # 30 images of 8 x 8 bytes, each with a class and a task of 8 bytes.
     assert (
         "\nprotocol: single pass, 200 examples read once; memory 30 of 30 examples, 2,400 bytes "
-        "+ 0 other; no test data in training\n"
+        "+ 0 other; 1 optimiser step per batch, about 6.33 passes over memory; "
+        "no test data in training\n"
     ) in capsys.readouterr().out
     assert deepccg(monkeypatch, "run", "--method", "er", "--json", *options) == 0
     (entry,) = json.loads(capsys.readouterr().out)["results"]

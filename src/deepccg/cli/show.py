@@ -27,6 +27,7 @@ def methods(
     **Example:** `deepccg methods deepccg`
     """
     from deepccg.experiment import learner_class
+    from deepccg.learners.recipe import RecipeConfig
     from deepccg.methods import METHODS
 
     console = Console()
@@ -44,12 +45,16 @@ def methods(
         r"^(?:Args|Attributes|Example):$", inspect.getdoc(cls) or "", flags=re.MULTILINE
     )
     console.print(Markdown(description))
-    fields = cls.Config.model_fields
-    first = [field for field in cls.Config.first_fields if field in fields] or list(fields)
+    recipe = RecipeConfig().chosen() if issubclass(cls.Config, RecipeConfig) else {}
+    fields = [field for field in cls.Config.model_fields if field not in recipe]
+    first = [field for field in cls.Config.first_fields if field in fields] or fields
     console.print(_fields_table(cls.Config, first))
     if further := [field for field in fields if field not in first]:
         console.print("Further readings of the paper, rarely set:", markup=False)
         console.print(_fields_table(cls.Config, further))
+    if recipe:
+        console.print("Options of every method with replay (docs/recipes.md):", markup=False)
+        console.print(_fields_table(cls.Config, list(recipe)))
     console.print("Set one with --set method.FIELD=VALUE.", markup=False)
 
 

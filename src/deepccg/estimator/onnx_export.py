@@ -48,7 +48,7 @@ class Inference(nn.Module):
         if not bool(seen.any()):
             raise InputError("nothing was learned yet: there is no class to predict")
         self.dtype = learner.dtype
-        self.model = learner.inference_module()
+        self.model = learner.readout.inference_module()
         column = torch.full((classes,), len(seen))  # one that is added for classes never seen
         column[torch.from_numpy(positions)[seen]] = seen.nonzero().flatten()
         self.register_buffer("column", column)

@@ -9,6 +9,7 @@ from deepccg.gaussian.class_statistics import ClassStatistics
 from deepccg.gaussian.embedding_drift import estimate_embeddings
 from deepccg.gaussian.packed import PackedSymmetric, packed_size
 from deepccg.gaussian.posterior import (
+    GaussianClassifier,
     Posterior,
     Variance,
     class_posterior,
@@ -47,6 +48,7 @@ __all__ = [
     "ClassScores",
     "ClassStatistics",
     "FrozenClassifier",
+    "GaussianClassifier",
     "LassoConfig",
     "PackedSymmetric",
     "Posterior",

@@ -6,7 +6,7 @@ a -> infinity. Everything below is its closed form.
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -198,3 +198,26 @@ def fitted_scale(
         whole = torch.linalg.vector_norm(total).item() / (len(z) - 1)  # |T|_F <= tr T <= that bound
         within = max(within, SMALLEST_SPREAD * whole)
     return z.new_tensor(within).rsqrt()
+
+
+class GaussianClassifier(NamedTuple):
+    """A Gaussian around each class mean, in the units of the scaled embedding.
+
+    Args:
+        posterior: Where the class means lie, in the network's units (Eq. 7).
+        scale: The factor on the embedding.
+        variance: Which predictive variance.
+    """
+
+    posterior: Posterior
+    scale: Tensor
+    variance: Variance
+
+    def class_scores(self, z: Tensor) -> Tensor:
+        """Squared distances of ``z [B, D]`` to the class means, scaled, ``[B, C]``."""
+        return squared_distances(z, self.posterior.mean) * self.scale.square()
+
+    def log_density(self, scores: Tensor, mask: Tensor) -> Tensor:
+        """Log predictive densities (numerator of Eq. 8), -inf where ``mask [B, C]`` forbids."""
+        count, dim = self.posterior.count, self.posterior.mean.shape[1]
+        return log_predictive_density(scores, count, mask, dim, self.variance)

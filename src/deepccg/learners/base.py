@@ -3,8 +3,8 @@
 import math
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import cached_property, wraps
 from itertools import chain
 from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar, cast
@@ -28,8 +28,11 @@ from deepccg.core import (
     require_finite,
 )
 from deepccg.deprecation import warn_renamed
+from deepccg.learners.augment import crop_and_mirror
 from deepccg.learners.class_table import ClassTable
+from deepccg.learners.memory_readout import MemoryReadout, Readout
 from deepccg.learners.optimiser import Optimiser
+from deepccg.learners.per_parameter import PerParameter
 from deepccg.learners.recipe import RecipeConfig
 from deepccg.learners.state import (
     BROKEN_STATE,
@@ -44,7 +47,9 @@ from deepccg.learners.state import (
     split_state,
     upgrade,
 )
+from deepccg.learners.stateful_optimiser import StatefulOptimiser
 from deepccg.learners.views import AverageOverViews
+from deepccg.learners.weight_average import WeightAverage
 from deepccg.memory import EMBEDDING, MemoryStore
 from deepccg.networks import map_in_chunks, require_embeddable, unfitted_features
 
@@ -78,6 +83,7 @@ class NetworkLearner(Learner, Generic[ConfigT]):
     caches_embeddings: ClassVar[bool] = True  # of stored examples, under a frozen network
     _in_transaction = False
     _predicting = False
+    _repeats = False
     _renamed: ClassVar[dict[str, str]] = {
         "holdings": "memory_usage",
         "parts": "state_parts",
@@ -147,6 +153,7 @@ class NetworkLearner(Learner, Generic[ConfigT]):
             require_embeddable(self.network, x[:1], (1, self.dim))
         if self.class_table.begins_task(batch):
             self.finish_task()
+        self._drop_derived()
         self.inputs.note(x)
         y, task_idx = self.class_table.observe(batch)
         if first:
@@ -162,17 +169,30 @@ class NetworkLearner(Learner, Generic[ConfigT]):
         """Called when a batch of another task comes, before anything of it is noted."""
 
     def replay_inputs(self, x: Tensor, slots: Tensor) -> Tensor:
-        """Inputs as they enter the network: the batch ``x [B, ...]``, then stored examples.
+        """Inputs as a step trains on them: the batch ``x [B, ...]``, then stored examples.
 
         Every method replays through here or through ``embed_with_replay``.
         """
+        return self.augmented(self.with_stored(x, slots))
+
+    def with_stored(self, x: Tensor, slots: Tensor) -> Tensor:
+        """The batch ``x [B, ...]``, then stored examples, as they are."""
         return torch.cat([x, self.memory.x.index_select(0, slots)]) if len(slots) else x
+
+    def augmented(self, x: Tensor) -> Tensor:
+        """Inputs ``[B, ...]`` cropped and mirrored at random, if the recipe says so, in a step."""
+        return crop_and_mirror(x, self.generator) if self.augments else x
+
+    @property
+    def augments(self) -> bool:
+        """Whether inputs are changed before they are embedded now."""
+        return self.recipe.augment and not self._predicting
 
     def embed_with_replay(self, x: Tensor, slots: Tensor) -> Tensor:
         """Embeddings of ``replay_inputs`` with gradient, ``[B + R, D]``."""
         if not self.network.training:
             self.network.train()
-        if self.memory.embed is None or not len(slots):
+        if self.memory.embed is None or self.augments or not len(slots):
             z: Tensor = self.network(self.replay_inputs(x, slots))
             return z
         return torch.cat([self.network(x), self.embed_stored(slots)])
@@ -212,18 +232,42 @@ class NetworkLearner(Learner, Generic[ConfigT]):
     def apply_gradients(self, gradients: Sequence[Tensor]) -> None:
         """Move the weights; nothing is stored or saved of a step that diverged."""
         self.optimiser.step(self.trainable_parameters(), gradients, self.steps + 1)
+        if self.average is not None:
+            self.average.update()
+
+    def repeats(self) -> Iterable[int]:
+        """The optimiser steps that a batch is worth, each with a replay of its own.
+
+        Memory takes the batch after the last one: no step replays what it learns as new.
+        """
+        self._repeats = True
+        return range(self.recipe.repeats)
 
     def end_step(
         self, loss: float, replayed: int = 0, extra: Mapping[str, float] | None = None
     ) -> StepInfo:
-        """Count the step and return what it reports."""
+        """Count the step and return what it reports: of repeats, what the last one did."""
+        if self.recipe.repeats > 1 and not self._repeats:
+            raise InputError(
+                f"{type(self).__name__} takes one optimiser step per batch: leave repeats at 1, or "
+                f"let its learn loop over self.repeats()"
+            )
         self.steps += 1
         return StepInfo(loss, replayed, extra or {})
 
     @cached_property
-    def optimiser(self: "NetworkLearner[Any]") -> Optimiser:
+    def optimiser(self: "NetworkLearner[Any]") -> Optimiser | StatefulOptimiser:
         """The one that moves the weights."""
-        return Optimiser(self.config.lr, self.dtype)
+        lr = self.config.lr
+        if self.recipe.plain_sgd:
+            return Optimiser(lr, self.dtype)
+        return StatefulOptimiser(lr, self.recipe, self.trainable_parameters)
+
+    @cached_property
+    def average(self) -> WeightAverage | None:
+        """The averaged weights that predict, if the recipe asks for them."""
+        decay = self.recipe.average
+        return WeightAverage(decay, self.trainable_parameters) if decay else None
 
     def trainable_modules(self) -> list[nn.Module]:
         """What the optimiser trains."""
@@ -273,14 +317,28 @@ class NetworkLearner(Learner, Generic[ConfigT]):
         """The options that all methods with replay have; without any effect for the others."""
         return self.config if isinstance(self.config, RecipeConfig) else RecipeConfig()
 
+    @cached_property
+    def readout(self) -> Readout:
+        """What classifies embeddings: the method itself, unless the recipe says otherwise."""
+        return self if self.recipe.readout == "own" else MemoryReadout(self)
+
+    def _drop_derived(self) -> None:
+        """Network or memory are about to change."""
+        if isinstance(self.readout, MemoryReadout):
+            self.readout.forget()
+
     @contextmanager
     def prediction_mode(self) -> Iterator[None]:
         """Inside, stored examples and queries are embedded as predictions need it."""
-        before, self._predicting = self._predicting, True
-        try:
+        if self._predicting:
             yield
+            return
+        self._predicting = True
+        try:
+            with nullcontext() if self.average is None else self.average.in_use():
+                yield
         finally:
-            self._predicting = before
+            self._predicting = False
 
     def predicting_network(self) -> nn.Module:
         """The network that predicts."""
@@ -307,14 +365,14 @@ class NetworkLearner(Learner, Generic[ConfigT]):
     def predict_logits_each(self, x: Tensor, tasks: Sequence[Task | None]) -> list[Tensor]:
         """``predict_logits`` under several tasks; ``x`` is embedded once."""
         x = self.validate_inputs(x, "x")
-        scores = self.scores(x) if bool((self.class_table.seen > 0).any()) else None
+        scores = self.readout.scores(x) if bool((self.class_table.seen > 0).any()) else None
         return [self.logits_under(task, scores, len(x)) for task in tasks]
 
     def logits_under(self, task: Task | None, scores: Tensor | None, length: int) -> Tensor:
         """Logits ``[length, C]`` of a task; without ``scores``, uniform over its classes."""
         logits = torch.full((length, len(self.columns(task))), -math.inf, device=self.device)
         if scores is not None:
-            known = self.masked(scores, self._seen_under(task))
+            known = self.readout.masked(scores, self._seen_under(task))
             logits = logits.to(known.dtype)
             logits[:, : len(self.class_table)] = known
         return _uniform_where_unknown(logits, self._allowed_columns(task))
@@ -330,7 +388,7 @@ class NetworkLearner(Learner, Generic[ConfigT]):
         """See ``Learner``."""
         known, columns = len(self.class_table), self.columns(task)
         allowed = self._allowed_columns(task)
-        frozen = self.frozen_classifier(self._seen_under(task), task)
+        frozen = self.readout.frozen_classifier(self._seen_under(task), task)
 
         def logits(z: Tensor) -> Tensor:
             scores = z.new_full((len(z), len(columns)), -math.inf)
@@ -379,7 +437,17 @@ class NetworkLearner(Learner, Generic[ConfigT]):
             "network": self._network_state,
             "memory": self.memory,
             "generator": StatefulGenerator(self.generator),
+            **self._recipe_parts(),
         }
+
+    def _recipe_parts(self) -> dict[str, PerParameter]:
+        """What the recipe keeps beside the weights, by name."""
+        parts: dict[str, PerParameter] = {}
+        if not self.recipe.plain_sgd and isinstance(self.optimiser, StatefulOptimiser):
+            parts["optimiser"] = self.optimiser
+        if self.average is not None:
+            parts["average"] = self.average
+        return parts
 
     def extra_columns(self, classes: int) -> dict[str, Column]:
         """Further columns of the memory, by name, in a state of ``classes`` outputs.
@@ -390,10 +458,11 @@ class NetworkLearner(Learner, Generic[ConfigT]):
         return {}
 
     def memory_usage(self) -> MemoryUsage:
-        """The memory: examples with their labels, and what is stored with each."""
+        """The memory: examples with their labels, what is stored with each; the recipe's."""
         kinds = {"examples": self.memory.bytes, **self.memory.extra_bytes}
         if EMBEDDING in kinds:
             kinds["cached embeddings"] = kinds.pop(EMBEDDING)
+        kinds |= {part.name: part.bytes for part in self._recipe_parts().values()}
         return MemoryUsage(self.memory.size, kinds)
 
     def state_dict(self) -> State:
@@ -410,11 +479,14 @@ class NetworkLearner(Learner, Generic[ConfigT]):
             with self.transaction(often=False):  # for what no check foresaw
                 for name, part in self.state_parts().items():
                     part.load(wanted[name])
+                for kept in self._recipe_parts().values():
+                    kept.require_fit()
         except StateMismatch:
             raise
         except BROKEN_STATE as error:
             raise StateMismatch(f"the state is incomplete or broken: {error!r}") from error
         self.steps = state.meta["steps"]
+        self._drop_derived()
 
     @contextmanager
     def transaction(self, *, often: bool = True) -> Iterator[None]:

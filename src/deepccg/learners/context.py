@@ -165,6 +165,9 @@ def embed_step(
 
 def embed_stored(learner: NetworkLearner[ConfigT], slots: Tensor) -> Tensor:
     """Embeddings of stored examples under the present network, without gradient, ``[n, D]``."""
+    if learner.augments and len(slots):
+        stored = learner.augmented(learner.memory.x.index_select(0, slots))
+        return shaped(learner, learner.embed(stored))
     return shaped(learner, learner.embed_stored(slots))
 
 

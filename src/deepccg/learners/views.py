@@ -18,14 +18,11 @@ class View(NamedTuple):
 
     def of(self, x: Tensor) -> Tensor:
         """This view of each image, ``[B, C, H, W] -> [B, C, H, W]``."""
-        rows = _reflected(x.shape[2], self.down)
-        columns = _reflected(x.shape[3], self.right)
-        if self.mirrored:
-            columns.reverse()
         if self.down:
-            x = x.index_select(2, torch.tensor(rows, device=x.device))
+            x = x.index_select(2, reflected(x.shape[2], self.down).to(x.device))
         if self.right or self.mirrored:
-            x = x.index_select(3, torch.tensor(columns, device=x.device))
+            columns = reflected(x.shape[3], self.right)
+            x = x.index_select(3, (columns.flip(0) if self.mirrored else columns).to(x.device))
         return x
 
 
@@ -52,11 +49,11 @@ class AverageOverViews(nn.Module):
         return total / self.views
 
 
-def _reflected(size: int, shift: int) -> list[int]:
+def reflected(size: int, shift: int | Tensor) -> Tensor:
     """Where each of ``size`` pixels comes from after a shift; beyond the border, from inside it.
 
-    >>> _reflected(5, 2), _reflected(5, -1)
+    >>> reflected(5, 2).tolist(), reflected(5, -1).tolist()
     ([2, 1, 0, 1, 2], [1, 2, 3, 4, 3])
     """
-    last = size - 1
-    return [last - abs(last - abs(place - shift)) for place in range(size)]
+    last, place = size - 1, torch.arange(size)
+    return last - (last - (place - shift).abs()).abs()

@@ -51,12 +51,14 @@ class AGEM(HeadLearner[AGEMConfig]):
     def learn(self, batch: Batch) -> StepInfo:
         """One step along the constrained gradient, then write the batch into the rings."""
         x, y, task_idx = self.begin_step(batch)
-        slots = self.draw_reference(task_idx)
-        loss = self.masked_loss(x, y, task_idx, self.config.train_mask)
-        gradient, violated = self.gradients(loss), False
-        if len(slots):
-            gradient, violated = self.constrain(gradient, self.reference_gradient(slots))
-        self.apply_gradients(gradient)
+        for _ in self.repeats():
+            slots = self.draw_reference(task_idx)
+            inputs = self.replay_inputs(x, slots[:0])
+            loss = self.masked_loss(inputs, y, task_idx, self.config.train_mask)
+            gradient, violated = self.gradients(loss), False
+            if len(slots):
+                gradient, violated = self.constrain(gradient, self.reference_gradient(slots))
+            self.apply_gradients(gradient)
         self.update_memory(x, y, task_idx)
         extra = {"violations": float(violated)}  # 1 if the step had to be changed
         return self.end_step(float(loss.detach()), len(slots), extra)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import ClassVar, Literal, NamedTuple, Self
+from typing import ClassVar, Literal, Self
 
 import torch
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from deepccg.core import Batch, MemoryUsage, State, StepInfo, Task
 from deepccg.gaussian import (
+    GaussianClassifier,
     Posterior,
     Variance,
     class_posterior,
@@ -20,7 +21,6 @@ from deepccg.gaussian import (
     kernels,
     log_conditional_marginal_likelihood,
     log_predictive_density,
-    squared_distances,
 )
 from deepccg.learners.base import NetworkLearner, predicting
 from deepccg.learners.context import (
@@ -109,6 +109,15 @@ class GaussianConfig(ContextConfig):
             )
         return self
 
+    @model_validator(mode="after")
+    def _keeps_embeddings_of_images_as_they_are(self) -> Self:
+        if self.augment and self.posterior == "lazy":
+            raise ValueError(
+                "augment embeds other crops at each step, posterior=lazy keeps embeddings of "
+                "earlier steps: choose one of them"
+            )
+        return self
+
 
 class DeepCCGConfig(SelectionConfig, GaussianConfig):
     """Fields of DeepCCG: classifier, loss, and what is stored."""
@@ -120,29 +129,6 @@ class DeepCCGConfig(SelectionConfig, GaussianConfig):
     selection_features: Literal["before", "after"] = Field(
         "before", description="select with embeddings from before or after the step"
     )
-
-
-class GaussianClassifier(NamedTuple):
-    """A Gaussian around each class mean, in the units of the scaled embedding.
-
-    Args:
-        posterior: Where the class means lie, in the network's units (Eq. 7).
-        scale: The factor on the embedding.
-        variance: Which predictive variance.
-    """
-
-    posterior: Posterior
-    scale: Tensor
-    variance: Variance
-
-    def class_scores(self, z: Tensor) -> Tensor:
-        """Squared distances of ``z [B, D]`` to the class means, scaled, ``[B, C]``."""
-        return squared_distances(z, self.posterior.mean) * self.scale.square()
-
-    def log_density(self, scores: Tensor, mask: Tensor) -> Tensor:
-        """Log predictive densities (numerator of Eq. 8), -inf where ``mask [B, C]`` forbids."""
-        count, dim = self.posterior.count, self.posterior.mean.shape[1]
-        return log_predictive_density(scores, count, mask, dim, self.variance)
 
 
 class DeepCCG(NetworkLearner[DeepCCGConfig]):
@@ -201,21 +187,20 @@ class DeepCCG(NetworkLearner[DeepCCGConfig]):
     def learn(self, batch: Batch) -> StepInfo:
         """Condition on memory, step the embedding, reselect the memory (Algorithm 1)."""
         x, y, task_idx = self.begin_step(batch)
-        self._classifier = None
-        replay, returned = self.sample_replay()  # R
-        mask = self.masks(task_idx, replay)  # [B + R, C]
-        reselected = self.reselected_classes(y)
-        slots = self.context_slots(mask, replay, reselected)  # M \ R
-        z, context = self.embed_step(x, replay, slots, reselected)
-        labels = self.replay_labels(y, replay)
-        classifier = self.condition(context)  # Eq. 7
-        log_prob, valid = self.log_likelihood(z, labels, len(y), classifier, mask)  # Eqs. 8, 9
-        loss = 0.0
-        if len(log_prob):
-            known = int(valid[: len(y)].sum())
-            loss = self.optimise(-reduce_replay(log_prob, known, self.config.reduction))
-        if self.error_rates is not None:
-            self.error_rates.update(y, log_prob, valid)
+        self._classifier, reselected, loss = None, self.reselected_classes(y), 0.0
+        for repeat in self.repeats():
+            replay, returned = self.sample_replay()  # R
+            mask = self.masks(task_idx, replay)  # [B + R, C]
+            slots = self.context_slots(mask, replay, reselected)  # M \ R
+            z, context = self.embed_step(x, replay, slots, reselected)
+            labels = self.replay_labels(y, replay)
+            classifier = self.condition(context)  # Eq. 7
+            log_prob, valid = self.log_likelihood(z, labels, len(y), classifier, mask)  # Eqs. 8, 9
+            if len(log_prob):
+                known = int(valid[: len(y)].sum())
+                loss = self.optimise(-reduce_replay(log_prob, known, self.config.reduction))
+            if self.error_rates is not None and repeat == 0:  # before the batch was learned
+                self.error_rates.update(y, log_prob, valid)
         embedded = context.with_step(replay, z)
         self.update_memory(x, y, task_idx, embedded, classifier.scale)  # Eqs. 10, 12
         scale = float(classifier.scale.detach())

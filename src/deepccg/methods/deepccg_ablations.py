@@ -79,9 +79,13 @@ class DeepCCGStandardHead(HeadLearner[DeepCCGStandardHeadConfig]):
     def learn(self, batch: Batch) -> StepInfo:
         """ER's step on batch and replay; the memory is reselected before the network moves."""
         x, y, task_idx = self.begin_step(batch)
-        replay = self.draw_replay()
-        loss = self.loss(x, y, task_idx, replay)
-        gradients = self.gradients(loss)
+        gradients: list[Tensor] = []
+        for repeat in self.repeats():
+            if repeat:  # the last step waits for the memory
+                self.apply_gradients(gradients)
+            replay = self.draw_replay()
+            loss = self.loss(x, y, task_idx, replay)
+            gradients = self.gradients(loss)
         self.update_memory(x, y, task_idx)
         self.apply_gradients(gradients)
         return self.end_step(float(loss.detach()), len(replay))

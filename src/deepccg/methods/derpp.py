@@ -52,13 +52,14 @@ class DERPP(HeadLearner[DERPPConfig]):
         """Two replays, one step on all three terms, then offer batch and logits to memory."""
         x, y, task_idx = self.begin_step(batch)
         self.memory.widen("logits", len(self.class_table))
-        replay, distilled = self.draw_replays()
-        slots = replay if distilled is replay else torch.cat([replay, distilled])
-        raw = self.logits(x, slots)
-        loss = self.cross_entropy(raw, y, task_idx, replay)
-        if len(distilled):  # the last rows, shared or not
-            loss = loss + self.config.alpha * self.distance(raw[-len(distilled) :], distilled)
-        value = self.optimise(loss)
+        for _ in self.repeats():
+            replay, distilled = self.draw_replays()
+            slots = replay if distilled is replay else torch.cat([replay, distilled])
+            raw = self.logits(x, slots)
+            loss = self.cross_entropy(raw, y, task_idx, replay)
+            if len(distilled):  # the last rows, shared or not
+                loss = loss + self.config.alpha * self.distance(raw[-len(distilled) :], distilled)
+            value = self.optimise(loss)
         self.store(x, y, task_idx, raw[: len(y)].detach())
         return self.end_step(value, len(torch.unique(slots)))
 

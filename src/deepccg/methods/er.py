@@ -28,7 +28,8 @@ class ER(HeadLearner[ERConfig]):
 def replay_step(learner: HeadLearner[ReplayConfigT], batch: Batch) -> StepInfo:
     """One step of experience replay; methods differ in their loss and in what they store."""
     x, y, task_idx = learner.begin_step(batch)
-    replay = learner.draw_replay()
-    loss = learner.optimise(learner.loss(x, y, task_idx, replay))
+    for _ in learner.repeats():
+        replay = learner.draw_replay()
+        loss = learner.optimise(learner.loss(x, y, task_idx, replay))
     learner.update_memory(x, y, task_idx)
     return learner.end_step(loss, len(replay))

@@ -1,10 +1,10 @@
 """ESMER: replay taught by a slowly moving copy, wary of errors that are suddenly large."""
 
 import math
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 import torch
-from pydantic import Field, FiniteFloat, NonNegativeFloat, NonNegativeInt
+from pydantic import Field, FiniteFloat, NonNegativeFloat, NonNegativeInt, model_validator
 from torch import Tensor, nn
 
 from deepccg.core import Batch, MemoryUsage, State, StateMismatch, StepInfo, make_generator
@@ -50,6 +50,15 @@ class ESMERConfig(ReplayConfig):
         description="examples: the budget less memory_reduction; bytes: less as many examples as "
         "take the bytes of the copy of network and head at the first batch",
     )
+
+    @model_validator(mode="after")
+    def _has_one_average(self) -> Self:
+        if self.average and self.predict_with == "stable":
+            raise ValueError(
+                "the stable network is an average of its own: set ema_decay, or "
+                "predict_with=working"
+            )
+        return self
 
 
 class ErrorMemory:
@@ -124,24 +133,36 @@ class ESMER(HeadLearner[ESMERConfig]):
     def learn(self, batch: Batch) -> StepInfo:
         """One step of the working network; store; then move stable network and error memory."""
         x, y, task_idx = self.begin_step(batch)
-        replay, size = self.draw_replay(), len(y)
-        inputs, labels = self.replay_inputs(x, replay), self.replay_labels(y, replay)
-        masks = self.masks(task_idx, replay)
-        stable = self.stable.logits(inputs)
-        error = masked_cross_entropy(stable[:size], y, masks[:size])  # a_i
+        errors = []
+        for _ in self.repeats():
+            replay = self.draw_replay()
+            total, error = self.loss_and_errors(x, y, task_idx, replay)
+            loss = self.optimise(total)
+            self.follow()
+            errors.append(error)
+        error = errors[0]  # before the batch was learned
         small = self.within_margin(error)
-        logits = self.logits(x, replay)
-        terms = masked_cross_entropy(logits, labels, masks)
-        apart = (logits[size:] - stable[size:]).square().mean(dim=1)
-        of_batch = self.weights(error, small) * terms[:size]
-        of_replay = terms[size:] + self.config.consistency * apart
-        total = reduce_replay(torch.cat([of_batch, of_replay]), size, self.config.reduction)
-        loss = self.optimise(total)
         self.update_memory(x[small], y[small], task_idx[small])
-        self.follow()
         self.note(error)
         extra = {"discounted": 1 - float(small.double().mean()), "mean_error": self.errors.mean}
         return self.end_step(loss, len(replay), extra)
+
+    def loss_and_errors(
+        self, x: Tensor, y: Tensor, task_idx: Tensor, replay: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """The loss of the working network, and the stable one's on the batch, ``a [B]``."""
+        size = len(y)
+        inputs, labels = self.replay_inputs(x, replay), self.replay_labels(y, replay)
+        masks = self.masks(task_idx, replay)
+        stable = self.stable.logits(inputs)
+        error = masked_cross_entropy(stable[:size], y, masks[:size])
+        logits = self.logits(inputs)
+        terms = masked_cross_entropy(logits, labels, masks)
+        apart = (logits[size:] - stable[size:]).square().mean(dim=1)
+        of_batch = self.weights(error, self.within_margin(error)) * terms[:size]
+        of_replay = terms[size:] + self.config.consistency * apart
+        total = reduce_replay(torch.cat([of_batch, of_replay]), size, self.config.reduction)
+        return total, error
 
     def within_margin(self, error: Tensor) -> Tensor:
         """Which losses ``a [B]`` are not large: all while there is no running mean."""

@@ -77,7 +77,7 @@ class GSS(HeadLearner[GSSConfig]):
 
     def gradient_products(self, x: Tensor, y: Tensor, task_idx: Tensor, drawn: Tensor) -> Tensor:
         """Inner products ``[B + n, B + n]`` of the gradients of the batch and of ``drawn``."""
-        inputs, labels = self.replay_inputs(x, drawn), self.replay_labels(y, drawn)
+        inputs, labels = self.with_stored(x, drawn), self.replay_labels(y, drawn)
         masks = self.masks(task_idx, drawn)
         gradients, _ = per_sample_gradients(self.trainable_modules(), inputs, labels, masks)
         products = torch.zeros(len(labels), len(labels), dtype=self.dtype, device=self.device)

@@ -99,7 +99,7 @@ class ICaRL(HeadLearner[ICaRLConfig]):
         """Binary cross entropies of batch and replay in one forward."""
         inputs, labels = self.replay_inputs(x, replay), self.replay_labels(y, replay)
         each = F.binary_cross_entropy_with_logits(
-            self.logits(x, replay), self.targets(inputs, labels), reduction="none"
+            self.logits(inputs), self.targets(inputs, labels), reduction="none"
         )
         columns = self.masks(task_idx, replay)
         terms = each.masked_fill(~columns, 0).sum(dim=1)

@@ -46,8 +46,9 @@ class InfoGS(HeadLearner[InfoGSConfig]):
     def learn(self, batch: Batch) -> StepInfo:
         """ER's step on batch and replay; then examples compete for the memory."""
         x, y, task_idx = self.begin_step(batch)
-        replay = self.draw_replay()
-        loss = self.optimise(self.loss(x, y, task_idx, replay))
+        for _ in self.repeats():
+            replay = self.draw_replay()
+            loss = self.optimise(self.loss(x, y, task_idx, replay))
         if self.memory.capacity > 0:
             self.store(x, y, task_idx, self.refresh(x, replay))
         return self.end_step(loss, len(replay))
@@ -70,7 +71,7 @@ class InfoGS(HeadLearner[InfoGSConfig]):
 
     def refresh(self, x: Tensor, replayed: Tensor) -> Tensor:
         """Embed the batch, ``[B, D]``, and in the same pass the slots ``replayed``."""
-        features = self.embed(self.replay_inputs(x, replayed))
+        features = self.embed(self.with_stored(x, replayed))
         if len(replayed):
             self.memory["feature"][replayed] = features[len(x) :]
         return features[: len(x)]

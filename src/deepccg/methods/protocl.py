@@ -100,18 +100,19 @@ class ProtoCL(NetworkLearner[ProtoCLConfig]):
         """Condition on memory, step embedding and noise, offer the batch to the coreset."""
         x, y, task_idx = self.begin_step(batch)
         self._classifier = None
-        replay, returned = self.sample_replay()
-        mask = self.masks(task_idx, replay)  # [B + R, C]
-        slots = self.context_slots(mask, replay)
-        z, z_context = embed_step(self, x, replay, slots)
-        context, labels = Context(slots, z_context), self.replay_labels(y, replay)
-        classifier = self.condition(context, scored=labels)
-        scores = classifier.class_scores(z).masked_fill(~mask, -torch.inf)
-        log_prob, valid = log_conditional_marginal_likelihood(scores, labels)
-        loss = 0.0
-        if len(log_prob):
-            known = int(valid[: len(y)].sum())
-            loss = self.optimise(-reduce_replay(log_prob, known, self.config.reduction))
+        for _ in self.repeats():
+            replay, returned = self.sample_replay()
+            mask = self.masks(task_idx, replay)  # [B + R, C]
+            slots = self.context_slots(mask, replay)
+            z, z_context = embed_step(self, x, replay, slots)
+            context, labels = Context(slots, z_context), self.replay_labels(y, replay)
+            classifier = self.condition(context, scored=labels)
+            scores = classifier.class_scores(z).masked_fill(~mask, -torch.inf)
+            log_prob, valid = log_conditional_marginal_likelihood(scores, labels)
+            loss = 0.0
+            if len(log_prob):
+                known = int(valid[: len(y)].sum())
+                loss = self.optimise(-reduce_replay(log_prob, known, self.config.reduction))
         self.update_memory(x, y, task_idx, context.with_step(replay, z))
         noise = float(classifier.noise.detach().mean())
         extra = {"terms": len(log_prob), "returned": returned, "noise": noise}

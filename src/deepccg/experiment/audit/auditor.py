@@ -46,6 +46,7 @@ class Auditor:
         self._budget = config.budget(len(self._stream.classes), data.shape)
         self._reads = np.zeros(self._stream.source_size, dtype=np.int64)
         self._counter = PassCounter()
+        self._batches = 0
         self._found = Findings(passes=self._counter.counts)
         self._complete = True  # whether the run was audited from its first step
         self._write: Callable[[bytes], None] = lambda _: None
@@ -73,13 +74,16 @@ class Auditor:
         self, position: int, saved: Mapping[str, Any] | None, write: Callable[[bytes], None]
     ) -> None:
         """Continue after step ``position`` with a checkpoint's audit; ``write`` audit.json."""
-        self._write = write
+        self._write, self._batches = write, position
         self._complete = position == 0 or saved is not None
         self._uncounted, self._unknown = list(range(position)), list(range(position))
+        moves = self._counter.weights
+        moves.attach(self._network)  # after whatever was loaded
         if saved is None or not position:
             return
         try:
             self._found = Findings.from_json(saved)
+            moves.moves = int(self._found.optimiser_steps or 0)
             self._counter.load(self._found.passes)
             self._found.passes = self._counter.counts
         except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -87,10 +91,17 @@ class Auditor:
 
     def state(self) -> dict[str, Any] | None:
         """Return what a checkpoint has to keep; ``None`` if not audited from the start."""
+        self._count_moves()
         return asdict(self._found) if self._complete else None
+
+    def _count_moves(self) -> None:
+        self._counter.weights.look()
+        if self._found.optimiser_steps is not None:  # else the count has no beginning
+            self._found.optimiser_steps = self._counter.weights.moves
 
     def on_batch(self, step: int) -> None:
         """Note that the batch of ``step`` was read; it is judged at the next evaluation."""
+        self._batches += 1
         self._uncounted.append(step - 1)
         self._unknown.append(step - 1)
 
@@ -131,13 +142,14 @@ class Auditor:
         if not self._complete:
             return None
         self._count_reads()
+        self._count_moves()
         reads = {
             "passes": self._passes,
             "examples": int((self._reads > 0).sum()),
             "total": int(self._reads.sum()),
             "most": int(self._reads.max(initial=0)),
         }
-        return report(self._found, reads, self._budget, self._offline)
+        return report(self._found, reads, self._batches, self._budget, self._offline)
 
     def close(self) -> None:
         """Write ``audit.json``: every rule was kept. Nothing is counted afterwards."""

@@ -133,17 +133,44 @@ def fingerprint(state: State) -> str:
     return digest.hexdigest()
 
 
+class MoveCounter:
+    """Counts how often the weights of a network moved between two looks at them.
+
+    PyTorch numbers the changes of every tensor, whoever makes them.
+    """
+
+    def __init__(self) -> None:
+        self.moves = 0
+        self._weights: list[Tensor] = []
+        self._seen = 0
+
+    def attach(self, network: nn.Module) -> None:
+        """Watch the trained weights of ``network`` from now on."""
+        self._weights = [weight for weight in network.parameters() if weight.requires_grad]
+        self._seen = self._changes()
+
+    def look(self) -> None:
+        """Count a move if the weights are not those of the last look."""
+        seen, self._seen = self._seen, self._changes()
+        self.moves += self._seen != seen
+
+    def _changes(self) -> int:
+        return sum(weight._version for weight in self._weights)
+
+
 class PassCounter:
     """A forward hook that counts calls and images, by phase.
 
     It is registered on the network that a learner is given. A copy of the network shares the
     counter, so that a stable or previous network counts as well; a new network that a learner
     builds itself is not counted (but its bytes are). A vectorised pass over single examples
-    (``torch.func.vmap``) counts all images that it carries.
+    (``torch.func.vmap``) counts all images that it carries. ``weights`` counts how often the
+    network's weights moved between passes of learning.
     """
 
     def __init__(self) -> None:
         self.phase: Phase = "learning"
+        self.weights = MoveCounter()
         self._dim = 1
         kinds = ("forward_calls", "forward_images", "backward_calls", "backward_images")
         self.counts = {phase: dict.fromkeys(kinds, 0) for phase in ("learning", "evaluation")}
@@ -151,6 +178,7 @@ class PassCounter:
     def attach(self, network: nn.Module, dim: int) -> None:
         """Count what goes through ``network``, ``[B, ...] -> [B, dim]``, and its copies."""
         self._dim = max(1, dim)
+        self.weights.attach(network)
         network.register_forward_hook(self)
 
     def load(self, counts: Mapping[str, Mapping[str, int]]) -> None:
@@ -168,6 +196,8 @@ class PassCounter:
         del module, args
         if self.phase == "audit" or not isinstance(output, Tensor):
             return
+        if self.phase == "learning":
+            self.weights.look()
         plain, differentiated = _unwrapped(output)
         images = plain.numel() // self._dim
         self._count("forward", images)

@@ -14,6 +14,8 @@ Version 1 has these keys; nothing in it depends on time or on interruptions:
   nobody can look into them (the first audits lack this key).
 - ``test``: how many ``evaluations``; whether the learner was scored ``class_incremental``; test
   images ``asked_again``, shuffled and without tasks; whether the test part was ``opened``.
+- ``training``: how many ``batches`` were learned and how often the weights moved for them,
+  ``optimiser_steps`` (the first audits lack this key; null: an earlier version began the run).
 - ``passes``: network calls and images, forwards and backwards, in ``learning`` and ``evaluation``.
 """
 
@@ -45,15 +47,18 @@ class Findings:
     not_searched: list[str] = field(default_factory=list)
     held: Held = field(default_factory=Held)
     passes: dict[str, dict[str, int]] = field(default_factory=dict)
+    optimiser_steps: int | None = 0  # None: an earlier version did not count
     violations: list[dict[str, str]] = field(default_factory=list)
 
     @classmethod
     def from_json(cls, saved: Mapping[str, Any]) -> "Findings":
         """Read findings saved as plain values; ``TypeError`` or ``KeyError`` for anything else."""
-        return cls(**{**saved, "held": Held(**saved["held"])})
+        return cls(**{"optimiser_steps": None, **saved, "held": Held(**saved["held"])})
 
 
-def report(found: Findings, reads: Mapping[str, int], budget: int, offline: bool) -> dict[str, Any]:
+def report(
+    found: Findings, reads: Mapping[str, int], batches: int, budget: int, offline: bool
+) -> dict[str, Any]:
     """Return the content of ``audit.json``."""
     return {
         "version": VERSION,
@@ -75,6 +80,7 @@ def report(found: Findings, reads: Mapping[str, int], budget: int, offline: bool
             "asked_again": found.asked_again,
             "opened": found.test_opened,
         },
+        "training": {"batches": batches, "optimiser_steps": found.optimiser_steps},
         "passes": {phase: dict(counts) for phase, counts in found.passes.items()},
     }
 
@@ -85,9 +91,10 @@ def protocol_line(audit: Mapping[str, Any] | None) -> str:
     >>> held = Held(100, {"examples": 308_800, "logits": 0}, 312)
     >>> found = Findings(evaluations=5, test_opened=True, held=held, most_examples=100)
     >>> reads = {"passes": 1, "examples": 5000, "total": 5000, "most": 1}
-    >>> print(protocol_line(report(found, reads, 100, offline=False)))
+    >>> found.passes, found.optimiser_steps = {"learning": {"forward_images": 30_000}}, 1000
+    >>> print(protocol_line(report(found, reads, 500, 100, offline=False)))
     protocol: single pass, 5,000 examples read once; memory 100 of 100 examples, 308,800 bytes \
-+ 0 other; no test data in training
++ 0 other; 2 optimiser steps per batch, about 200 passes over memory; no test data in training
     """
     if audit is None:
         return "protocol: not audited, the run was begun by an earlier version"
@@ -99,11 +106,30 @@ def protocol_line(audit: Mapping[str, Any] | None) -> str:
         f"{audit['protocol']}, {reads['examples']:,} examples read {times}",
         f"memory {memory['examples']:,} of {memory['budget']:,} examples, {own:,} bytes "
         f"+ {other:,} other",
+        *_training(audit),
         "no test data in training" + ("" if audit["test"]["opened"] else ", test part not opened"),
     ]
     if memory.get("not_searched"):
         parts.append(f"not searched: {', '.join(memory['not_searched'])}")
     return f"protocol: {'; '.join(parts)}"
+
+
+def _training(audit: Mapping[str, Any]) -> list[str]:
+    """Say how often weights moved for a batch and, of a method with a memory, how often it passed.
+
+    Images that went through the network beside the batch of each step are taken for stored ones.
+    """
+    counts = audit.get("training", {})
+    if not counts.get("batches") or counts["optimiser_steps"] is None:
+        return []
+    steps = counts["optimiser_steps"] / counts["batches"]
+    stored = audit["memory"]["most"]
+    said = f"{steps:.3g} optimiser step{'' if steps == 1 else 's'} per batch"
+    if stored and steps:
+        images = audit["passes"]["learning"]["forward_images"]
+        beside = max(0.0, images - max(1.0, steps) * audit["reads"]["total"])
+        said += f", about {beside / stored:.3g} passes over memory"
+    return [said]
 
 
 class PredictionSample:
