@@ -36,6 +36,10 @@ EXPECTED = {
     "gss": (2, 40, 0, 0),
     "esmer": (1, 20, 1, 20),
     "infogs": (1, 20, 1, 20),
+    "mir": (2, 20, 2, 100),  # 50 candidates, before and after the virtual step
+    "pcr": (1, 40, 0, 0),  # two views
+    "scr": (1, 180, 0, 0),  # two views of the batch and all 80 stored examples
+    "gdumb": (0, 0, 0, 0),
 }
 FIELDS = {"deepccg": {"replay_mask": "task"}, "deepccg-reservoir": {"replay_mask": "task"}}
 

@@ -81,9 +81,13 @@ class HeadLearner(NetworkLearner[ConfigT]):
     def build_state(self, seed: int) -> None:
         """The head, with a row for each class known already."""
         super().build_state(seed)
-        self.head = GrowingLinear(self.dim).to(self.device, self.dtype)
+        self.head = self.build_head().to(self.device, self.dtype)
         self.head_generator = make_generator(seed, "head")
         self.head.grow(len(self.class_table), self.head_generator)
+
+    def build_head(self) -> GrowingLinear:
+        """The head, without a row."""
+        return GrowingLinear(self.dim)
 
     def begin_step(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
         """As ``NetworkLearner.begin_step``; the head grows rows for new classes."""

@@ -49,8 +49,7 @@ class MemoryReadout:
         """The classifier given all of memory under the present network."""
         if self._classifier is None:
             learner, memory = self._learner, self._learner.memory
-            z = torch.zeros(0, learner.dim, dtype=learner.dtype, device=learner.device)
-            z = learner.embed(memory.x) if memory.size else z
+            z = learner.embed_stored(torch.arange(memory.size, device=learner.device))
             posterior = class_posterior(z, memory.y, len(learner.class_table))
             scale = fitted_scale(z, memory.y, posterior)
             self._classifier = GaussianClassifier(posterior, scale, "shared")

@@ -13,14 +13,18 @@ from deepccg.methods.er import ER
 from deepccg.methods.er_ace import ERACE
 from deepccg.methods.esmer import ESMER
 from deepccg.methods.ewc import EWC
+from deepccg.methods.gdumb import GDumb
 from deepccg.methods.gss import GSS
 from deepccg.methods.icarl import ICaRL
 from deepccg.methods.infogs import InfoGS
+from deepccg.methods.mir import MIR
 from deepccg.methods.packnet import PackNet
+from deepccg.methods.pcr import PCR
 from deepccg.methods.protocl import ProtoCL
+from deepccg.methods.scr import SCR
 from deepccg.methods.sgd import SGD, MultiTask
 
-METHODS: dict[str, type[Learner]] = {  # in the order of the paper's tables
+METHODS: dict[str, type[Learner]] = {  # in the order of the paper's tables, then others
     "sgd": SGD,
     "multi-task": MultiTask,
     "ewc": EWC,
@@ -42,6 +46,10 @@ METHODS: dict[str, type[Learner]] = {  # in the order of the paper's tables
     "deepccg-standard-head": DeepCCGStandardHead,
     "protocl": ProtoCL,
     "infogs": InfoGS,
+    "mir": MIR,
+    "pcr": PCR,
+    "scr": SCR,
+    "gdumb": GDumb,
 }
 
 __all__ = [
@@ -54,13 +62,17 @@ __all__ = [
     "EWC",
     "GSS",
     "METHODS",
+    "MIR",
     "NCM",
+    "PCR",
+    "SCR",
     "SGD",
     "SLDA",
     "DeepCCG",
     "DeepCCGReservoir",
     "DeepCCGStandardHead",
     "EntropySS",
+    "GDumb",
     "ICaRL",
     "InfoGS",
     "MultiTask",

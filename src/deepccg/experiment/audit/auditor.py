@@ -55,6 +55,7 @@ class Auditor:
         self._test: set[int] = set()  # and of those to score on
         self._uncounted: list[int] = []  # steps whose reads were not counted yet
         self._unknown: list[int] = []  # steps whose examples the index does not know yet
+        self._trained_before = 0  # images trained on at evaluations before this step
 
     def attach(self, network: nn.Module) -> None:
         """Count the passes of the network and measure it, before the learner gets it."""
@@ -92,7 +93,12 @@ class Auditor:
     def state(self) -> dict[str, Any] | None:
         """Return what a checkpoint has to keep; ``None`` if not audited from the start."""
         self._count_moves()
-        return asdict(self._found) if self._complete else None
+        if not self._complete:
+            return None
+        kept = asdict(self._found)
+        if not self._found.memory_passes:
+            del kept["memory_passes"]  # as in checkpoints that are older than it
+        return kept
 
     def _count_moves(self) -> None:
         self._counter.weights.look()
@@ -104,6 +110,7 @@ class Auditor:
         self._batches += 1
         self._uncounted.append(step - 1)
         self._unknown.append(step - 1)
+        self._trained_before = self._counter.trained_at_evaluation
 
     def on_shard(self, steps: range, passes: Mapping[str, Mapping[str, int]]) -> None:
         """Note that another process read the batches at ``steps``, with so many passes."""
@@ -193,6 +200,9 @@ class Auditor:
             unnamed_bytes=self._limits.unnamed(saved, claims.total) + len(json.dumps(state.meta)),
         )
         self._found.most_examples = max(self._found.most_examples, held.examples)
+        trained = self._counter.trained_at_evaluation - self._trained_before
+        passes = round(trained / max(1, held.examples))
+        self._found.memory_passes = max(self._found.memory_passes, passes)
         within = self._examples.found_in(searchable(reach.parts))
         examples = max(held.examples, len(within & self._train))
         if examples > self._budget:

@@ -181,6 +181,11 @@ class PassCounter:
         self.weights.attach(network)
         network.register_forward_hook(self)
 
+    @property
+    def trained_at_evaluation(self) -> int:
+        """Images that a learner trained on when it was asked."""
+        return self.counts["evaluation"]["backward_images"]
+
     def load(self, counts: Mapping[str, Mapping[str, int]]) -> None:
         """Continue from these counts; ``KeyError`` or ``ValueError`` if they are not counts."""
         for phase, own in self.counts.items():

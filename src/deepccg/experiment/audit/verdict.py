@@ -11,7 +11,8 @@ Version 1 has these keys; nothing in it depends on time or on interruptions:
 - ``memory``: the ``budget``; distinct ``examples`` of the stream in the saved state, and the
   ``most`` at any evaluation; ``bytes`` by kind; ``unnamed_bytes`` of the state that no kind names
   (counters, fields, means); ``not_searched``: other processes that the learner holds, by name, as
-  nobody can look into them (the first audits lack this key).
+  nobody can look into them (the first audits lack this key); ``passes``: only of a learner that
+  trains when it is asked, the most passes over memory at one evaluation.
 - ``test``: how many ``evaluations``; whether the learner was scored ``class_incremental``; test
   images ``asked_again``, shuffled and without tasks; whether the test part was ``opened``.
 - ``training``: how many ``batches`` were learned and how often the weights moved for them,
@@ -43,6 +44,7 @@ class Findings:
     class_incremental: bool = False
     asked_again: int = 0
     most_examples: int = 0
+    memory_passes: int = 0  # the most at one evaluation
     test_opened: bool = False
     not_searched: list[str] = field(default_factory=list)
     held: Held = field(default_factory=Held)
@@ -73,6 +75,7 @@ def report(
             "bytes": dict(found.held.bytes),
             "unnamed_bytes": found.held.unnamed_bytes,
             "not_searched": list(found.not_searched),
+            **({"passes": found.memory_passes} if found.memory_passes else {}),
         },
         "test": {
             "evaluations": found.evaluations,
@@ -109,6 +112,8 @@ def protocol_line(audit: Mapping[str, Any] | None) -> str:
         *_training(audit),
         "no test data in training" + ("" if audit["test"]["opened"] else ", test part not opened"),
     ]
+    if memory.get("passes"):
+        parts.append(f"offline learner, {memory['passes']:,} passes over memory at an evaluation")
     if memory.get("not_searched"):
         parts.append(f"not searched: {', '.join(memory['not_searched'])}")
     return f"protocol: {'; '.join(parts)}"
