@@ -5,6 +5,7 @@ Commands import what they need when they run, so that ``--help`` answers at once
 
 import errno
 import io
+import logging
 import os
 import sys
 import warnings
@@ -53,6 +54,9 @@ def main() -> None:
     for output in (sys.stdout, sys.stderr):
         if isinstance(output, io.TextIOWrapper):  # a file's name may not be UTF-8
             output.reconfigure(errors="backslashreplace")
+    decoding = logging.getLogger("deepccg.streams")  # which may take a minute at the first use
+    decoding.setLevel(logging.INFO)
+    decoding.addHandler(_ToStandardError())
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _warn
@@ -79,6 +83,13 @@ def main() -> None:
         nameless = "standard output: " if error.errno == errno.ENOSPC else ""
         place = nameless if error.filename is None else f"{error.filename}: "
         _refuse(f"{place}{error.strerror or error}")
+
+
+class _ToStandardError(logging.Handler):
+    """Prints messages above a progress bar, if there is one."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        typer.echo(record.getMessage(), err=True)
 
 
 def _refuse(message: str) -> NoReturn:
