@@ -3,12 +3,14 @@
 Commands import what they need when they run, so that ``--help`` answers at once.
 """
 
+import contextlib
 import errno
 import io
 import logging
 import os
 import sys
 import warnings
+from collections.abc import Iterator
 from typing import Any, NoReturn
 
 import typer
@@ -54,11 +56,8 @@ def main() -> None:
     for output in (sys.stdout, sys.stderr):
         if isinstance(output, io.TextIOWrapper):  # a file's name may not be UTF-8
             output.reconfigure(errors="backslashreplace")
-    decoding = logging.getLogger("deepccg.streams")  # which may take a minute at the first use
-    decoding.setLevel(logging.INFO)
-    decoding.addHandler(_ToStandardError())
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _progress_of_decoding():
             warnings.showwarning = _warn
             sys.exit(app(standalone_mode=False))
     except TyperException as error:  # a wrong option, argument or command
@@ -90,6 +89,18 @@ class _ToStandardError(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         typer.echo(record.getMessage(), err=True)
+
+
+@contextlib.contextmanager
+def _progress_of_decoding() -> Iterator[None]:
+    """Show what a data set says while it is decoded, which may take a minute at its first use."""
+    logger, handler = logging.getLogger("deepccg.streams"), _ToStandardError()
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
 
 
 def _refuse(message: str) -> NoReturn:
