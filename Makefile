@@ -19,7 +19,7 @@ test-fast: $(STAMP)  ## the inner loop
 torture: $(STAMP)  ## 500 kills of runs, 500 of saves, 2,000 mutated files, 10,000 calls from threads, fuzzing
 	$(BIN)/python benchmarks/torture.py --kills 500 --saves 500 --files 2000 --threads 10000 --fuzz 2000
 
-bench: $(STAMP)  ## steps per second beside hand-written references
+bench: $(STAMP)  ## what a step costs, beside hand-written references and the machine's peak
 	$(BIN)/python benchmarks/bench.py
 
 check: $(STAMP)  ## lint, format, types, layers, doctests

@@ -6,10 +6,10 @@ from typing import Any
 
 from markdown_sections import fill_sections
 
-ONE_THREAD, GROWTH = "steps, 1 threads", "lazy, 1000 classes over 100"
+ONE_THREAD, SIZE, GROWTH = "steps, 1 threads", "cost by size", "lazy, 1000 classes over 100"
 NEEDED_FOR_TARGETS = (
     ONE_THREAD,
-    "cost by size",
+    SIZE,
     GROWTH,
     "peak MiB, 1000 classes of 30",
     "two processes over one",
@@ -22,6 +22,11 @@ def with_quartiles(values: Sequence[float], digits: int = 2) -> str:
     return f"{middle:.{digits}f} ({low:.{digits}f}-{high:.{digits}f})"
 
 
+def percent(values: Sequence[float]) -> str:
+    """Median and quartiles of a share."""
+    return f"{with_quartiles([100 * value for value in values], 0)} %"
+
+
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
@@ -30,27 +35,23 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def steps_table(rows: Mapping[str, Mapping[str, Any]]) -> str:
     header = (
         "method", "ms a step", "times as fast as its reference", "cost in ER steps",
-        "forwards", "images", "of them with gradient",
+        "share of the peak", "forwards", "images", "of them with gradient",
     )  # fmt: skip
-    return table(
-        header,
-        [
-            (
-                name,
-                with_quartiles(row["ms"], 0),
-                with_quartiles(row["times the reference"])
-                + (
-                    f"; one by one {with_quartiles(row['times one by one'])}"
-                    if "times one by one" in row
-                    else ""
-                ),
-                with_quartiles(row["cost in ER steps"]),
-                f"{row['passes']:.0f}",
-                f"{row['images']:.0f}",
-                f"{row['images with gradient']:.0f}",
-            )
-            for name, row in rows.items()
-        ],
+    return table(header, [(name, *_steps_cells(row)) for name, row in rows.items()])
+
+
+def _steps_cells(row: Mapping[str, Any]) -> tuple[str, ...]:
+    one_by_one = row.get("times one by one")
+    share = row.get("share of peak")  # not in older measurements
+    return (
+        with_quartiles(row["ms"], 0),
+        with_quartiles(row["times the reference"])
+        + (f"; one by one {with_quartiles(one_by_one)}" if one_by_one else ""),
+        with_quartiles(row["cost in ER steps"]),
+        percent(share) if share else "-",
+        f"{row['passes']:.0f}",
+        f"{row['images']:.0f}",
+        f"{row['images with gradient']:.0f}",
     )
 
 
@@ -86,7 +87,7 @@ def sections(found: Mapping[str, Any]) -> dict[str, str]:
     for key, value in found.items():
         if key.startswith("steps, "):
             made[key] = steps_table(value)
-        elif key == "cost by size":
+        elif key == SIZE:
             made[key] = size_table(value)
         elif key == "forward ms per image":
             made[key] = plain_table(("network", "CPU ms per image"), value)
@@ -94,6 +95,8 @@ def sections(found: Mapping[str, Any]) -> dict[str, str]:
             made[key] = plain_table(("method", "evaluation / bare forward"), value)
         elif key.startswith("peak MiB"):
             made[key] = plain_table(("", "MiB"), value)
+        elif key == GROWTH:
+            made[key] = f"With 1,000 classes {with_quartiles(value)} times as long as with 100."
         elif key == "two processes over one":
             made[key] = f"Two processes took {value:.2f} times as long as one."
     if all(part in found for part in NEEDED_FOR_TARGETS):
@@ -105,7 +108,7 @@ def targets_table(found: Mapping[str, Any]) -> str:
     """Targets and what was measured; needs all parts."""
     steps = {name: row["times the reference"][0] for name, row in found[ONE_THREAD].items()}
     slow = [f"{name} {ratio:.2f}" for name, ratio in steps.items() if ratio < 1.2]
-    size = {(row["mode"], row["classes"], row["per class"]): row for row in found["cost by size"]}
+    size = {(row["mode"], row["classes"], row["per class"]): row for row in found[SIZE]}
 
     def in_er_steps(mode: str, classes: int = 100, stored: int = 10) -> float:
         return size[f"DeepCCG, {mode}", classes, stored]["cost in ER steps"][0]

@@ -1,10 +1,11 @@
 """What is timed: learners and references in the middle of a CIFAR-shaped stream, memory full."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
+from interleaved import Step
 from reference import BATCH, ONE_BY_ONE, REFERENCES
 from torch import Tensor, nn
 
@@ -20,7 +21,6 @@ AS_REFERENCE: dict[str, dict[str, object]] = {
     "deepccg": {"posterior": "exact", "mean_gradient": False},
     "deepccg-reservoir": {"mean_gradient": False},
 }
-Step = Callable[[], object]
 
 
 @dataclass(frozen=True)

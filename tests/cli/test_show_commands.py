@@ -101,6 +101,16 @@ def test_stream_lists_and_draws_the_tasks(deepccg, kind: str, tasks: int, per_ta
     assert (areas > 0.005 * len(pixels)).sum() == 10  # a band for each class
 
 
+def test_decoding_is_told_at_the_first_use(deepccg, write_digits, tmp_path) -> None:
+    write_digits(Path("pictures"), classes=4, count=5)
+    arguments = ("stream", "--dataset", "pictures/", "--classes-per-task", 2)
+    first, second = deepccg(*arguments), deepccg(*arguments)
+    assert (first.code, second.code) == (0, 0)
+    (line,) = first.err.splitlines()
+    assert line.startswith(f"decoding 16 images into {tmp_path / 'cache'}")  # four are for testing
+    assert second.err == ""
+
+
 def test_stream_takes_its_sizes(deepccg) -> None:
     done = deepccg(
         "stream", "--classes-per-task", "5", "--examples-per-class", "7", "--batch-size", "3"

@@ -27,7 +27,7 @@ from deepccg.streams.images import ImageSource
 
 CASES = settings(max_examples=int(os.environ.get("DEEPCCG_FUZZ_CASES", "60")))
 
-FORMATS = ("PNG", "JPEG", "GIF", "BMP", "PPM", "TIFF", "WEBP")
+FORMATS = ("PNG", "JPEG", "GIF", "BMP", "PPM", "TIFF", "WEBP", "AVIF")
 
 
 @st.composite

@@ -3,11 +3,14 @@
 Commands import what they need when they run, so that ``--help`` answers at once.
 """
 
+import contextlib
 import errno
 import io
+import logging
 import os
 import sys
 import warnings
+from collections.abc import Iterator
 from typing import Any, NoReturn
 
 import typer
@@ -54,7 +57,7 @@ def main() -> None:
         if isinstance(output, io.TextIOWrapper):  # a file's name may not be UTF-8
             output.reconfigure(errors="backslashreplace")
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _progress_of_decoding():
             warnings.showwarning = _warn
             sys.exit(app(standalone_mode=False))
     except TyperException as error:  # a wrong option, argument or command
@@ -79,6 +82,25 @@ def main() -> None:
         nameless = "standard output: " if error.errno == errno.ENOSPC else ""
         place = nameless if error.filename is None else f"{error.filename}: "
         _refuse(f"{place}{error.strerror or error}")
+
+
+class _ToStandardError(logging.Handler):
+    """Prints messages above a progress bar, if there is one."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        typer.echo(record.getMessage(), err=True)
+
+
+@contextlib.contextmanager
+def _progress_of_decoding() -> Iterator[None]:
+    """Show what a data set says while it is decoded, which may take a minute at its first use."""
+    logger, handler = logging.getLogger("deepccg.streams"), _ToStandardError()
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
 
 
 def _refuse(message: str) -> NoReturn:

@@ -57,6 +57,7 @@ ConfigT = TypeVar("ConfigT", bound=Config)
 LearnerT = TypeVar("LearnerT", bound="NetworkLearner[Any]")
 P = ParamSpec("P")
 ResultT = TypeVar("ResultT")
+PREDICTED_AT_ONCE = 12_000  # inputs, a multiple of what is embedded at once: embeddings are large
 
 
 def predicting(
@@ -365,6 +366,12 @@ class NetworkLearner(Learner, Generic[ConfigT]):
     def predict_logits_each(self, x: Tensor, tasks: Sequence[Task | None]) -> list[Tensor]:
         """``predict_logits`` under several tasks; ``x`` is embedded once."""
         x = self.validate_inputs(x, "x")
+        parts = [self._logits_each(part, tasks) for part in torch.split(x, PREDICTED_AT_ONCE)]
+        return (
+            parts[0] if len(parts) == 1 else [torch.cat(each) for each in zip(*parts, strict=True)]
+        )
+
+    def _logits_each(self, x: Tensor, tasks: Sequence[Task | None]) -> list[Tensor]:
         scores = self.readout.scores(x) if bool((self.class_table.seen > 0).any()) else None
         return [self.logits_under(task, scores, len(x)) for task in tasks]
 

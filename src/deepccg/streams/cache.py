@@ -12,8 +12,10 @@ import contextlib
 import hashlib
 import json
 import logging
+import math
 import os
 import re
+import time
 import tokenize
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -25,7 +27,8 @@ import numpy as np
 from deepccg.atomic import temporary_directory
 from deepccg.core import InputError
 from deepccg.core.cache_dir import make_directory
-from deepccg.streams.images import ImageSource, decode
+from deepccg.streams.decoding import decode_all
+from deepccg.streams.images import ImageSource
 from deepccg.streams.stream import Array, IntArray
 
 _ARRAYS = ("x", "y", "rows")
@@ -34,6 +37,7 @@ _UNREADABLE = (
     EOFError, KeyError, MemoryError, OSError, OverflowError, RecursionError, SyntaxError, TypeError,
     ValueError, tokenize.TokenError,
 )  # fmt: skip
+_TELL_SECONDS = 5.0  # between two lines of progress
 _log = logging.getLogger(__name__)
 
 
@@ -69,7 +73,7 @@ def read_entry(directory: Path) -> Entry | None:
 
 def write_entry(directory: Path, source: ImageSource, image_size: tuple[int, int]) -> Entry:
     """Decode all images into ``directory``, or use what another process has put there first."""
-    _log.info("decoding %d images into %s", len(source), directory)
+    _log.info("decoding %s images into %s", f"{len(source):,}", directory)
     try:
         make_directory(directory.parent)
         with temporary_directory(directory, 0o700) as scratch:
@@ -118,14 +122,25 @@ def _write_files(directory: Path, source: ImageSource, image_size: tuple[int, in
         # Appended row by row, not memory-mapped: a full disk is then an error, not a crash.
         header = {"descr": "|u1", "fortran_order": False, "shape": (len(source), *shape)}
         np.lib.format.write_array_header_1_0(file, header)
-        for where, encoded in source:
-            file.write(np.ascontiguousarray(decode(where, encoded, shape)).data)
+        _write_pixels(file, source, shape)
     for key, values in (("y", source.y), ("rows", source.rows)):
         with _synced(directory / f"{key}.npy") as file:
             np.save(file, values.astype("<i8"), allow_pickle=False)
     arrays = {key: _describe(directory / f"{key}.npy") for key in _ARRAYS}
     with _synced(directory / "meta.json") as file:
         file.write(json.dumps({"names": list(source.names), "arrays": arrays}).encode())
+
+
+def _write_pixels(file: IO[bytes], source: ImageSource, shape: tuple[int, int, int]) -> None:
+    """Write the pixels of all images, and say now and then how far it got."""
+    written, told = 0, time.monotonic()
+    for pixels in decode_all(source, shape):
+        written += file.write(pixels)
+        if time.monotonic() - told > _TELL_SECONDS:
+            told = time.monotonic()
+            _log.info(
+                "decoded %s of %s images", f"{written // math.prod(shape):,}", f"{len(source):,}"
+            )
 
 
 def _describe(file: Path) -> dict[str, Any]:

@@ -22,7 +22,7 @@ Pixels = npt.NDArray[np.uint8]
 MIXED_SIZE = (32, 32)  # what images of different sizes become, unless a size is asked for
 
 # Pillow reads many more, some with the help of other programs: PostScript runs code.
-FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
+FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP", "AVIF")
 MOST_PIXELS = 2**26  # of an image, encoded in however few bytes
 LARGEST_FILE = 2**28  # bytes
 

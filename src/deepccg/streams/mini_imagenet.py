@@ -4,14 +4,19 @@ Copies of the data set come divided for other purposes, the few-shot benchmark *
 parts are put together and every class is divided here. The rule must give the same split to
 everybody: the images of a class are put in order of a hash of their encoded bytes; the first 100
 are test, the next 500 are training images. The rows of an archive, its shards and its file names
-may be in any order; the content of an image file stays the same. (An image that is there twice
-counts once, so no test image is also a training image.) The chosen rows are kept in the cache.
+may be in any order; the content of an image file stays the same. The chosen rows are kept in the
+cache.
+
+No image is on both sides: one that is there twice counts once, and one that is in two classes, so
+that one of its labels is wrong, is left out of both. The original of 600 images per class has such
+images. Its classes with fewer than 600 others have fewer training images, and this is told.
 
 The hub's copy has 100 ImageNet classes; its card says that they are not exactly those of Vinyals
 et al. (2016). The original can be given as a folder of class folders.
 """
 
 import hashlib
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -32,6 +37,7 @@ from deepccg.streams.recipes import Facts, Identity, Recipe, file_identity
 
 NAME = "mini-imagenet"
 _PARTS = (("train",), ("validation", "valid", "val"), ("test",))
+_RULE = 2  # of the split: raise it when the same images would be divided differently
 
 
 def mini_imagenet_recipe(
@@ -51,7 +57,8 @@ def mini_imagenet_recipe(
         facts.check_classes(NAME, len(everything.names))
         return _choose_part(everything, part, train_per_class, test_per_class)
 
-    return Recipe(NAME, lambda _: [train_per_class, test_per_class, where], images, facts)
+    identity: Identity = [_RULE, train_per_class, test_per_class, where]
+    return Recipe(NAME, lambda _: identity, images, facts)
 
 
 def _all_parts(
@@ -98,18 +105,43 @@ def _choose_part(
     source: ImageSource, part: str, train_per_class: int, test_per_class: int
 ) -> ImageSource:
     """Return the ``train`` or the ``test`` images of all images."""
-    by_class: list[dict[bytes, int]] = [{} for _ in source.names]
-    for position, (_, encoded) in enumerate(source):
-        digest = hashlib.blake2b(encoded, digest_size=16).digest()
-        by_class[source.y[position]].setdefault(digest, position)
+    by_class, repeated, ambiguous = _different_images(source)
     needed = test_per_class + train_per_class
-    wanted = slice(test_per_class) if part == "test" else slice(test_per_class, needed)
-    chosen: list[int] = []
-    for name, positions in zip(source.names, by_class, strict=True):
-        if len(positions) < needed:
+    given = np.bincount(source.y, minlength=len(source.names))
+    for name, count, different in zip(source.names, given, by_class, strict=True):
+        if count < needed or len(different) <= test_per_class:
             raise InputError(
-                f"class '{name}' has {len(positions)} different images; the split needs "
+                f"class '{name}' has {len(different)} different images; the split needs "
                 f"{test_per_class} test and {train_per_class} training images"
             )
-        chosen += [positions[digest] for digest in sorted(positions)][wanted]
+    if part == "train" and repeated + ambiguous:  # not again for the test part
+        shorter = [len(different) for different in by_class if len(different) < needed]
+        short = f", the smallest with {min(shorter) - test_per_class}" if shorter else ""
+        warnings.warn(
+            f"left out of {NAME}: repeated images: {repeated}; images in two classes: {ambiguous} "
+            f"(classes with fewer than {train_per_class} training images: {len(shorter)}{short})",
+            stacklevel=2,
+        )
+    wanted = slice(test_per_class) if part == "test" else slice(test_per_class, needed)
+    chosen = [position for different in by_class for position in different[wanted]]
     return source.take(np.sort(np.array(chosen, dtype=np.int64)))
+
+
+def _different_images(source: ImageSource) -> tuple[list[list[int]], int, int]:
+    """Return the different images of each class in order of their hashes.
+
+    And how many were left out: copies within a class, and images that are in several classes.
+    """
+    copies: dict[bytes, list[int]] = {}
+    for position, (_, encoded) in enumerate(source):
+        digest = hashlib.blake2b(encoded, digest_size=16).digest()
+        copies.setdefault(digest, []).append(position)
+    by_class: list[list[int]] = [[] for _ in source.names]
+    repeated = ambiguous = 0
+    for _, positions in sorted(copies.items()):
+        if len(set(source.y[positions])) > 1:
+            ambiguous += len(positions)
+        else:
+            by_class[source.y[positions[0]]].append(positions[0])
+            repeated += len(positions) - 1
+    return by_class, repeated, ambiguous
