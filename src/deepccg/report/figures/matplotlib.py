@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from deepccg.core import InputError
-from deepccg.records import write_atomically
+from deepccg.records import RecordError, write_atomically
 from deepccg.report.figures.description import Figure, Panel, Point, Series
 from deepccg.report.figures.style import INK, LINE, QUIET, SeriesStyle
 from deepccg.report.formatting import in_percent
@@ -36,7 +35,7 @@ _LEAST_WIDTH, _LINE = 4, 0.16  # inches: of a figure, of a line of text
 def require_matplotlib() -> None:
     """Refuse to draw without it, before anything is written."""
     if importlib.util.find_spec("matplotlib") is None:
-        raise InputError("PNG and PDF figures need matplotlib: pip install 'deepccg[plots]'")
+        raise RecordError("PNG and PDF figures need matplotlib: pip install 'deepccg[plots]'")
 
 
 def save(figure: "Figure | Drawing", *paths: str | os.PathLike[str], title: str = "") -> list[Path]:
