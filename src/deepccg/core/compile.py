@@ -184,7 +184,8 @@ def _carried_library(room: Path, flags: Sequence[str]) -> Path | None:
     library = _whole_library(directory, library_name(room, flags)) if directory.is_dir() else None
     if library is None:
         return None
-    as_safe = _as_safe(library, Path(__file__)) and _as_safe(directory, _PACKAGE)
+    code = _PACKAGE / "core" / "compile.py"
+    as_safe = _as_safe(library, code) and _as_safe(directory, _PACKAGE)
     return library if as_safe else None
 
 
