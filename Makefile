@@ -3,12 +3,15 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PYTHON ?= python3
 STAMP  := $(VENV)/.installed
+# What running needs is half of what developing needs: `make run` has a smaller environment, unless
+# the other one is there.
+RUN    := $(if $(wildcard $(STAMP)),$(VENV),.venv-run)
 
 .PHONY: run test test-fast torture bench check format golden results wheel clean
 
-run: $(STAMP)  ## train DeepCCG, ER and SGD online on the embedded digits, and report them
-	$(BIN)/deepccg run --method deepccg,er,sgd --dataset digits --seeds 0-2 --out runs/
-	$(BIN)/deepccg report runs/ --out runs/report.html
+run: $(RUN)/.installed  ## train DeepCCG, ER and SGD online on the embedded digits, and report them
+	$(RUN)/bin/deepccg run --method deepccg,er,sgd --dataset digits --seeds 0-2 --out runs/
+	$(RUN)/bin/deepccg report runs/ --out runs/report.html
 
 test: $(STAMP)  ## everything, in parallel
 	$(BIN)/pytest -n auto --dist worksteal
@@ -42,10 +45,13 @@ results: $(STAMP)  ## write docs/results.md and its figures from benchmarks/runs
 wheel: $(STAMP)  ## build the wheel into dist/
 	$(BIN)/python -m build --wheel
 
-clean:  ## remove the environment and everything built
-	rm -rf $(VENV) build dist runs .pytest_cache .mypy_cache .ruff_cache .hypothesis
+clean:  ## remove the environments and everything built
+	rm -rf $(VENV) .venv-run build dist runs .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-$(STAMP): pyproject.toml constraints.txt
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
-	touch $(STAMP)
+$(STAMP): EXTRAS := [dev]
+
+# Python compiles a module when it is first imported: most are never.
+%/.installed: pyproject.toml constraints.txt
+	test -x $*/bin/python || $(PYTHON) -m venv $*
+	$*/bin/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.$(EXTRAS)'
+	touch $@

@@ -11,12 +11,13 @@ import torch
 from deepccg.core import compile as compilation
 from deepccg.core.compile import KernelLibrary, load_kernels
 from deepccg.gaussian import kernels as gaussian_kernels
+from deepccg.kernel_build import COMPILERS
 from deepccg.networks import kernels as network_kernels
 
 ROOMS = {"gaussian": gaussian_kernels, "networks": network_kernels}
 SOURCE = Path(compilation.__file__).parent.parent
 
-has_compiler = any(map(shutil.which, compilation._COMPILERS))
+has_compiler = any(map(shutil.which, COMPILERS))
 needs_compiler = pytest.mark.skipif(not has_compiler, reason="no C++ compiler was found")
 
 
@@ -45,15 +46,15 @@ KERNEL(count, const uint8_t* mask, const int64_t* weight, int64_t* out, int n) {
 def compile_source(tmp_path, monkeypatch):
     """Load kernels from C++ text, compiled quickly and into a cache that is thrown away."""
     monkeypatch.setenv("DEEPCCG_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(compilation, "_FLAGS", ("-O0", *compilation._FLAGS[1:]))
+    monkeypatch.setattr(compilation, "FLAGS", ("-O0", *compilation.FLAGS[1:]))
     (tmp_path / "core").mkdir()
-    shutil.copy(compilation._HEADER, tmp_path / "core")
+    shutil.copy(SOURCE / "core" / "kernel.h", tmp_path / "core")
     (tmp_path / "room").mkdir()
 
     def load(text: str, self_test=lambda _: []) -> KernelLibrary | str:
         source = tmp_path / "room" / "kernels.cpp"
         source.write_text(text)
-        return load_kernels("test", [source], [], self_test)
+        return load_kernels(source.parent, self_test)
 
     return load
 
@@ -119,7 +120,7 @@ MISTAKES = [
 def change_room(tmp_path, monkeypatch):
     """A room's kernels, loaded again from a copy of the sources in which a text is replaced."""
     monkeypatch.setenv("DEEPCCG_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(compilation, "_FLAGS", ("-O0", *compilation._FLAGS[1:]))
+    monkeypatch.setattr(compilation, "FLAGS", ("-O0", *compilation.FLAGS[1:]))
     changed = []
 
     def change(room: str, old: str, new: str):
@@ -132,8 +133,7 @@ def change_room(tmp_path, monkeypatch):
                 found += text.count(old)
                 (tmp_path / name / path.name).write_text(text.replace(old, new))
         assert found > 0
-        sources = [tmp_path / room / path.name for path in kernels._SOURCES]
-        monkeypatch.setattr(kernels, "_SOURCES", sources)
+        monkeypatch.setattr(kernels, "_HERE", tmp_path / room)
         changed.append(kernels)
         kernels._library.cache_clear()
         return kernels

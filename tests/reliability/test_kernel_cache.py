@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from deepccg.core import compile as compilation
+from deepccg.kernel_build import COMPILERS, file_name
 
-has_compiler = any(map(shutil.which, compilation._COMPILERS))
+has_compiler = any(map(shutil.which, COMPILERS))
 pytestmark = pytest.mark.skipif(not has_compiler, reason="no C++ compiler was found")
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 
@@ -102,10 +102,9 @@ def planted(library: Path, tmp_path: Path) -> Path:
     """Code of somebody else under a name that would be loaded."""
     source, evil = tmp_path / "evil.cpp", tmp_path / "evil.so"
     source.write_text(EVIL)
-    compiler = next(filter(None, map(shutil.which, compilation._COMPILERS)))
+    compiler = next(filter(None, map(shutil.which, COMPILERS)))
     subprocess.run([compiler, "-shared", "-fPIC", "-o", evil, source], check=True)
-    name = library.stem.rpartition("-")[0]
-    own = library.with_name(f"{name}-{compilation._digest(evil.read_bytes())}.so")
+    own = library.with_name(file_name(library.stem.rpartition("-")[0], evil.read_bytes()))
     library.unlink()
     return Path(shutil.move(evil, own))
 

@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 import deepccg
-from deepccg.core.compile import _COMPILERS
+from deepccg.kernel_build import COMPILERS
 
 NOBODY = 54321  # in no list of users
 SOURCE = Path(deepccg.__file__).parents[1]
@@ -89,7 +89,7 @@ def test_without_home_and_name(run: Run, place: Path) -> None:
     own = place / f"deepccg-{NOBODY}"
     assert run(LEARN).stdout.splitlines()[0] == "(20,)"
     assert stat.S_IMODE(own.stat().st_mode) == 0o700
-    if any(map(shutil.which, _COMPILERS)):
+    if any(map(shutil.which, COMPILERS)):
         times = {file: file.stat().st_mtime_ns for file in (own / "kernels").iterdir()}
         assert len(times) == 1
         assert run(LEARN).stdout.splitlines()[1] == f"None {own}"

@@ -31,8 +31,11 @@ def report(
     """
     from deepccg.records import write_atomically
     from deepccg.report.assemble import assemble_report
+    from deepccg.report.figures import require_matplotlib
 
     check_out(out)
+    if export is not None:
+        require_matplotlib()
     assembled = assemble_report(runs, with_memory=memory_images > 0)
     page = assembled.page(title, memory_images)
     write_atomically(out, page.encode(errors="backslashreplace"))  # a path may not be UTF-8

@@ -77,6 +77,7 @@ def reproduce(
     """
     from deepccg.experiment import parse_seeds
     from deepccg.report.catalogue import write_texts
+    from deepccg.report.figures import require_matplotlib
     from deepccg.report.reproduction import reproduction_figures, reproduction_tables
     from deepccg.reproduce import plan, results, results_csv
 
@@ -88,6 +89,8 @@ def reproduce(
         quick=quick,
         shift_images=shift_images,
     )
+    if asked.name == "shift" and not dry_run:  # the experiment that has figures
+        require_matplotlib()
     runs, missing = _finished_and_missing(asked, out, reuse or [])
     failed = 0
     if missing and not dry_run:

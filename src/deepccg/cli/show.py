@@ -142,11 +142,11 @@ def stream(
     ]
     starts = np.cumsum([task.examples for task in tasks])[:-1].tolist()
     title = f"{loaded.name}, {stream}, seed {seed}"
+    Console().print(stream_table(tasks, title=title).terminal())
     try:
         save(stream_from_counts(presence, names, starts), png, title=title)
     except OSError as error:
         raise InputError(f"cannot write {png}: {error.strerror}") from None
-    Console().print(stream_table(tasks, title=title).terminal())
     Console().print(f"Drawn in {png}", highlight=False)
 
 

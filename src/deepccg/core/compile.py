@@ -1,4 +1,4 @@
-"""C++ kernels: compiled when first used, checked, and called by the names of their parameters.
+"""C++ kernels: found or compiled, checked, and called by the names of their parameters.
 
 A kernel is declared with ``KERNEL`` of ``kernel.h``, which puts its signature into the library. It
 is written there and nowhere else: ``KernelLibrary`` reads it, so a call cannot mix up arguments.
@@ -6,11 +6,10 @@ is written there and nowhere else: ``KernelLibrary`` reads it, so a call cannot 
 
 import ctypes
 import functools
-import hashlib
 import logging
 import os
-import shutil
-import subprocess  # runs the compiler, on files of this package
+import stat
+import subprocess  # for its errors
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -22,14 +21,19 @@ from torch import Tensor
 
 from deepccg.atomic import temporary_directory
 from deepccg.core.cache_dir import default_cache_dir, make_directory, untrusted_reason
+from deepccg.kernel_build import (
+    AVX2,
+    CARRIED,
+    FLAGS,
+    file_name,
+    find_compiler,
+    kernel_sources,
+    library_name,
+    run_compiler,
+)
 
-_HEADER = Path(__file__).with_name("kernel.h")
-
-_COMPILERS = ("g++", "c++", "clang++")
-_FLAGS = ("-O3", "-std=c++17", "-shared", "-fPIC", "-fopenmp")
-# One instruction set for all machines that have it, so that they agree in the last digit.
-_VECTORS = {"AVX2": ("-mavx2", "-mfma"), "AVX512": ("-mavx2", "-mfma")}
-_TIMEOUT = 120  # seconds
+_PACKAGE = Path(__file__).parents[1]
+_VECTORS = {"AVX2": AVX2, "AVX512": AVX2}  # for each capability of PyTorch's
 _TOLERANCE = 1e-4  # of the self-test: far above rounding, far below a wrong result
 
 _log = logging.getLogger(__name__)
@@ -125,23 +129,28 @@ def _sizes_type(name: str, fields: tuple[str, ...]) -> type[Sizes]:
     return type(name, (Sizes,), {"_fields_": [(field, ctypes.c_int64) for field in fields]})
 
 
-def load_kernels(
-    name: str, sources: Sequence[Path], headers: Sequence[Path], self_test: SelfTest
-) -> KernelLibrary | str:
-    """Return the compiled kernels, or in a few words why they cannot be used.
+def load_kernels(room: Path, self_test: SelfTest) -> KernelLibrary | str:
+    """Return a room's compiled kernels, or in a few words why they cannot be used.
+
+    Those that the package carries, if they are for this processor; else those of the cache, where
+    a compiler puts them.
 
     Args:
-        name: Of the library's file.
-        sources: The files to compile.
-        headers: Files of the room that they include.
+        room: The directory of the C++ files.
         self_test: Calls each kernel on a small problem.
     """
-    compiler = next(filter(None, map(shutil.which, [os.environ.get("CXX", ""), *_COMPILERS])), None)
+    flags = (*FLAGS, *_VECTORS.get(torch.backends.cpu.get_cpu_capability(), ()))
+    carried = _carried_library(room, flags)
+    if carried is not None:
+        library = _tested(carried, self_test)
+        if not isinstance(library, str):
+            return library
+        _log.debug("%s: %s", carried, library)
+    compiler = find_compiler()
     if compiler is None:
         return "no C++ compiler was found"
-    command = [compiler, *_FLAGS, *_VECTORS.get(torch.backends.cpu.get_cpu_capability(), ())]
     try:
-        library = KernelLibrary(_cached_build(name, command, sources, [_HEADER, *headers]))
+        return _tested(_cached_build(room, [compiler, *flags]), self_test)
     except subprocess.SubprocessError as error:
         _log.debug("%s", (getattr(error, "stderr", None) or b"").decode(errors="replace") or error)
         return f"{Path(compiler).name} could not compile the kernels"
@@ -149,33 +158,65 @@ def load_kernels(
         warnings.warn(f"compiled kernels are not used, as {error}", stacklevel=1)  # once for all
         return "the compiled kernels are not trusted"
     except OSError as error:
-        return f"the compiled kernels cannot be kept or loaded: {error.strerror or error}"
+        return _cannot_load(error)
+
+
+def _tested(path: Path, self_test: SelfTest) -> KernelLibrary | str:
+    try:
+        library = KernelLibrary(path)
+    except OSError as error:
+        return _cannot_load(error)
     return _failure(library, self_test) or library
+
+
+def _cannot_load(error: OSError) -> str:
+    return f"the compiled kernels cannot be kept or loaded: {error.strerror or error}"
+
+
+def _carried_library(room: Path, flags: Sequence[str]) -> Path | None:
+    """Return the library that came with the package.
+
+    It is trusted as the code beside which it lies: who may write there may change what Python
+    imports. So neither it nor its directory may have another owner than that code, nor be easier
+    to write.
+    """
+    directory = _PACKAGE / CARRIED
+    library = _whole_library(directory, library_name(room, flags)) if directory.is_dir() else None
+    if library is None:
+        return None
+    code = _PACKAGE / "core" / "compile.py"
+    as_safe = _as_safe(library, code) and _as_safe(directory, _PACKAGE)
+    return library if as_safe else None
+
+
+def _as_safe(path: Path, code: Path) -> bool:
+    own, right = path.lstat(), code.stat()
+    others = (stat.S_IWGRP | stat.S_IWOTH) & ~right.st_mode
+    return own.st_uid in (0, right.st_uid) and not own.st_mode & others
 
 
 class _Untrusted(Exception):
     """Somebody else may have put the library there."""
 
 
-def _cached_build(
-    name: str, command: list[str], sources: Sequence[Path], headers: Sequence[Path]
-) -> Path:
-    """Return the library's file, compiled unless the cache has it.
-
-    Its name has a digest of what it is made from and one of its content: a damaged library is
-    noticed before it is loaded, which could end the process, and compiled again.
-    """
-    texts = [path.read_bytes() for path in [*headers, *sources]]
-    name = f"{name}-{_digest(*texts, *map(os.fsencode, command))}"
+def _cached_build(room: Path, command: list[str]) -> Path:
+    """Return the library's file, compiled unless the cache has it whole."""
+    name = library_name(room, command)
     directory = default_cache_dir() / "kernels"
     make_directory(directory)
     directory = directory.resolve()
     _require_trust(directory)
     for library in directory.glob(f"{name}-*.so"):
         _require_trust(library)
-        if library.is_file() and library.name == f"{name}-{_digest(library.read_bytes())}.so":
+    return _whole_library(directory, name) or _compile(name, command, room, directory)
+
+
+def _whole_library(directory: Path, name: str) -> Path | None:
+    """Return the file in ``directory`` whose content is what its name says."""
+    for library in directory.glob(f"{name}-*.so"):
+        if library.is_file() and library.name == file_name(name, library.read_bytes()):
             return library
-    return _compile(name, command, sources, directory)
+    return None
 
 
 def _require_trust(path: Path) -> None:
@@ -184,27 +225,17 @@ def _require_trust(path: Path) -> None:
         raise _Untrusted(reason)
 
 
-def _compile(name: str, command: list[str], sources: Sequence[Path], directory: Path) -> Path:
+def _compile(name: str, command: list[str], room: Path, directory: Path) -> Path:
     """Compile the library into ``directory``: it is there whole or not at all."""
     with temporary_directory(directory / name, 0o700) as scratch:
         built = scratch / "library.so"
-        subprocess.run(  # noqa: S603  (a compiler that the user has chosen or installed)
-            [*command, "-o", str(built), *map(str, sources)],
-            check=True,
-            capture_output=True,
-            timeout=_TIMEOUT,
-            env=os.environ | {"TMPDIR": str(scratch)},  # what a killed compiler leaves goes with it
-        )
+        run_compiler([*command, "-o", built, *kernel_sources(room)], scratch)
         with built.open("rb") as file:
-            library = directory / f"{name}-{_digest(file.read())}.so"
+            library = directory / file_name(name, file.read())
             os.fsync(file.fileno())
         built.chmod(0o644)  # whatever the umask is
         built.replace(library)
     return library
-
-
-def _digest(*parts: bytes) -> str:
-    return hashlib.blake2b(b"\0".join(parts), digest_size=8).hexdigest()
 
 
 def _failure(library: KernelLibrary, self_test: SelfTest) -> str | None:

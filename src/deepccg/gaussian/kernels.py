@@ -25,7 +25,6 @@ from deepccg.gaussian.posterior import (
 from deepccg.gaussian.selection import FloatArray, IntArray
 
 _HERE = Path(__file__).parent
-_SOURCES, _HEADERS = [_HERE / "gaussian_kernels.cpp"], [_HERE / "typed_kernels.h"]
 _TYPES = {torch.float32: "float32", torch.float64: "float64"}
 
 
@@ -42,7 +41,7 @@ def is_supported(z: Tensor) -> bool:
 
 @functools.cache
 def _library() -> KernelLibrary | str:
-    return load_kernels("gaussian", _SOURCES, _HEADERS, self_test)
+    return load_kernels(_HERE, self_test)
 
 
 def _kernel(name: str, like: Tensor) -> Kernel:

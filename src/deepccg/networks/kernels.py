@@ -25,8 +25,6 @@ from deepccg.networks.kernel_self_test import self_test
 LANES = 8
 
 _HERE = Path(__file__).parent
-_SOURCES = [_HERE / name for name in ("convolution.cpp", "instance_norm.cpp")]
-_HEADERS = [_HERE / "simd.h"]
 
 
 def unavailable_reason() -> str | None:
@@ -42,7 +40,7 @@ def is_supported(x: Tensor) -> bool:
 
 @functools.cache
 def _library() -> KernelLibrary | str:
-    return load_kernels("network", _SOURCES, _HEADERS, self_test)
+    return load_kernels(_HERE, self_test)
 
 
 def _kernels() -> KernelLibrary:

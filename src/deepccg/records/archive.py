@@ -9,6 +9,7 @@ The file's ending says how the lines are kept: ``.jsonl`` as text, ``.jsonl.gz``
 """
 
 import gzip
+import importlib.util
 import io
 import json
 import os
@@ -111,6 +112,7 @@ def append_to_archive(path: str | os.PathLike[str], runs: Iterable[RecordedRun])
         RecordError: If the archive has another run of the same name.
     """
     archive = Path(path)
+    _require_pyarrow(archive)
     there = {run.name: run.line for run in read_archive(archive)} if archive.exists() else {}
     before = len(there)
     for run in runs:
@@ -201,8 +203,14 @@ def _is_relative(name: str) -> bool:
     return plain and set(name.split("/")).isdisjoint(("", ".", ".."))
 
 
+def _require_pyarrow(archive: Path) -> None:
+    if archive.suffix == ".parquet" and importlib.util.find_spec("pyarrow") is None:
+        raise RecordError(f"{archive} needs pyarrow: pip install 'deepccg[hub]', or use .jsonl")
+
+
 def _lines(archive: Path) -> list[bytes]:
     """Return the lines without their ends."""
+    _require_pyarrow(archive)
     try:
         if archive.suffix == ".parquet":
             return _parquet_lines(archive)

@@ -5,6 +5,7 @@ an iterator over record batches.
 """
 
 import contextlib
+import importlib.util
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -193,6 +194,7 @@ def parquet_table(files: Sequence[Path], data_dir: Path) -> ArrowSource:
 
     Image files that they name lie beside them or somewhere in ``data_dir``.
     """
+    _require_hub_extra("reading parquet files")
     title = files[0].name if len(files) == 1 else f"{files[0].name} (and {len(files) - 1} more)"
 
     def batches(columns: list[str]) -> Iterator[Any]:
@@ -225,6 +227,11 @@ def _opened(file: Path) -> Iterator[Any]:
         ) from error
 
 
+def _require_hub_extra(use: str) -> None:
+    if any(importlib.util.find_spec(name) is None for name in ("datasets", "pyarrow")):
+        raise InputError(f"{use} needs datasets and pyarrow: pip install 'deepccg[hub]'")
+
+
 def hub_tables(
     repository: str, config: str | None, parts: Sequence[Sequence[str]]
 ) -> list[ArrowSource]:
@@ -235,6 +242,7 @@ def hub_tables(
         config: Which configuration of the data set; None for its only one.
         parts: For each table, the names that the part may have, the preferred one first.
     """
+    _require_hub_extra(f"loading {repository} from the hub")
     found = _download(repository, config)
     tables = []
     for alternatives in parts:

@@ -4,7 +4,7 @@ from deepccg.report.figures.accuracy_curves import accuracy_curves, accuracy_ove
 from deepccg.report.figures.comparison_dots import comparison_dots, cost_scatter
 from deepccg.report.figures.description import Figure
 from deepccg.report.figures.heat_map import colour_scale, heat_maps
-from deepccg.report.figures.matplotlib import save
+from deepccg.report.figures.matplotlib import require_matplotlib, save
 from deepccg.report.figures.memory_images import Stored, memory_images
 from deepccg.report.figures.shift_scatter import shift_scatter
 from deepccg.report.figures.stream_bars import stream_from_counts, stream_from_evaluations
@@ -24,6 +24,7 @@ __all__ = [
     "cost_scatter",
     "heat_maps",
     "memory_images",
+    "require_matplotlib",
     "save",
     "series_styles",
     "shift_scatter",

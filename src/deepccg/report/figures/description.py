@@ -179,11 +179,32 @@ def _named(ticks: Iterable[float]) -> tuple[tuple[float, str], ...]:
 
 
 def _round_numbers(low: float, high: float, about: int) -> list[float]:
-    """Return round numbers around a range, at most one beyond each end."""
-    from matplotlib.ticker import MaxNLocator
+    """Return round numbers around a range, at most one beyond each end.
 
-    found = MaxNLocator(about, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
-    return [round(float(value), 12) for value in found]
+    The finest steps that cut the range into at most ``about``; finer ones if fewer than two numbers
+    lie within.
+
+    >>> _round_numbers(3, 88, 5)
+    [0.0, 20.0, 40.0, 60.0, 80.0, 100.0]
+    """
+    if low == high:
+        return [low]
+    widest = (high - low) / about
+    power = math.floor(math.log10(widest))
+    steps = [head * 10.0**k for k in (power - 1, power, power + 1) for head in (1, 2, 2.5, 5)]
+    fits = next(i for i, step in enumerate(steps) if step >= widest)
+    for step in reversed(steps[: fits + 1]):
+        first, last = _floor(low / step), -_floor(-high / step)
+        found = [round(k * step, 12) for k in range(first, last + 1)]
+        if sum(low <= number <= high for number in found) > 1:
+            break
+    return found
+
+
+def _floor(value: float) -> int:
+    """Return the floor, or the number that rounding has just missed."""
+    nearest = round(value)
+    return nearest if abs(value - nearest) < 1e-10 * max(1, abs(value)) else math.floor(value)
 
 
 def _log_numbers(low: float, high: float) -> list[float]:

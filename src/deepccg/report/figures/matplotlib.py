@@ -1,5 +1,6 @@
 """Figures as matplotlib draws them, for PNG and PDF."""
 
+import importlib.util
 import io
 import math
 import os
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from deepccg.records import write_atomically
+from deepccg.records import RecordError, write_atomically
 from deepccg.report.figures.description import Figure, Panel, Point, Series
 from deepccg.report.figures.style import INK, LINE, QUIET, SeriesStyle
 from deepccg.report.formatting import in_percent
@@ -31,11 +32,18 @@ _AROUND = 85  # pixels for what stands above and below a plot area
 _LEAST_WIDTH, _LINE = 4, 0.16  # inches: of a figure, of a line of text
 
 
+def require_matplotlib() -> None:
+    """Refuse to draw without it, before anything is written."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise RecordError("PNG and PDF figures need matplotlib: pip install 'deepccg[plots]'")
+
+
 def save(figure: "Figure | Drawing", *paths: str | os.PathLike[str], title: str = "") -> list[Path]:
     """Write a figure as PNG or PDF, by the suffix of each path; returns the paths.
 
     Each file is whole or not there, and the same figure gives the same bytes.
     """
+    require_matplotlib()
     drawing = draw(figure, title) if isinstance(figure, Figure) else figure
     for path in map(Path, paths):
         content, kind = io.BytesIO(), "pdf" if path.suffix == ".pdf" else "png"

@@ -1,7 +1,9 @@
 """Colours, dashes and markers of all figures, on light and on dark ground."""
 
+import functools
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -63,17 +65,24 @@ def series_styles(rows: Iterable[tuple[str, str]]) -> dict[str, SeriesStyle]:
 def scale_colours(values: npt.ArrayLike) -> npt.NDArray[np.uint8]:
     """Return colours ``[..., 4]`` of values between 0 and 1; transparent where they are NaN.
 
-    Viridis: its order of lightness survives grey printing and colour blindness.
+    Viridis (Smith and van der Walt, CC0): its order of lightness survives grey printing and colour
+    blindness.
 
     >>> scale_colours([0.0, 1.0, np.nan]).tolist()
     [[68, 1, 84, 255], [253, 231, 36, 255], [0, 0, 0, 0]]
     """
-    from matplotlib import colormaps
+    table = _viridis()
+    known = np.isfinite(place := np.asarray(values, dtype=np.float64))
+    index = np.clip(np.where(known, place, 0) * len(table), 0, len(table) - 1).astype(np.int64)
+    return np.where(known[..., None], table[index], 0).astype(np.uint8)
 
-    colours: npt.NDArray[np.uint8] = colormaps["viridis"](
-        np.ma.masked_invalid(np.asarray(values, dtype=np.float64)), bytes=True
-    )
-    return colours
+
+@functools.cache
+def _viridis() -> npt.NDArray[np.uint8]:
+    """The 256 colours of the scale, opaque, ``[256, 4]``."""
+    text = Path(__file__).parents[1].joinpath("page_files", "viridis.hex").read_text("ascii")
+    colours = np.frombuffer(bytes.fromhex(text), dtype=np.uint8).reshape(256, 3)
+    return np.pad(colours, ((0, 0), (0, 1)), constant_values=255)
 
 
 def scale_colour(value: float) -> str:
