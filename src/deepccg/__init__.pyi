@@ -8,6 +8,7 @@ from deepccg.core import StepInfo as StepInfo
 from deepccg.core import Task as Task
 from deepccg.core import TaskRequired as TaskRequired
 from deepccg.core import TestSet as TestSet
+from deepccg.estimator import CCGClassifier as CCGClassifier
 from deepccg.estimator import DeepCCGClassifier as DeepCCGClassifier
 from deepccg.estimator.river import RiverClassifier as RiverClassifier
 from deepccg.evaluation import evaluate as evaluate

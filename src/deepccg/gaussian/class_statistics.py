@@ -7,6 +7,8 @@ from torch import Tensor
 
 from deepccg.gaussian.packed import PackedSymmetric
 
+ROUNDING = 1e-9  # a share of a class's weight that is none: sums of weights round
+
 
 class ClassStatistics:
     """Counts, means and the scatter within classes of everything added so far.
@@ -37,20 +39,28 @@ class ClassStatistics:
             self.count = torch.cat([self.count, self.count.new_zeros(missing)])
             self.mean = torch.cat([self.mean, self.mean.new_zeros(missing, self.dim)])
 
-    def add(self, z: Tensor, y: Tensor, weight: float = 1.0) -> Tensor:
-        """Add examples ``z [B, D]`` of classes ``y [B]``, each ``weight`` times.
+    def add(self, z: Tensor, y: Tensor, unit: float = 1.0, weight: Tensor | None = None) -> Tensor:
+        """Add examples ``z [B, D]`` of classes ``y [B]``.
+
+        Args:
+            z: Features.
+            y: Class columns.
+            unit: How often each example counts.
+            weight: How often each counts by itself, ``[B]``, above 0; two is as if it came twice.
 
         Returns:
             Rows ``u [R, D]``, in double precision, by which the scatter has grown: u^T u.
         """
-        classes, count, mean, within = _by_class(z, y, weight)
+        classes, count, mean, within = _by_class(z, y, unit, weight)
         rows = torch.cat([within, self._include(classes, count, mean)])
         self._add_rows(rows, 1.0)
         return rows
 
-    def remove(self, z: Tensor, y: Tensor, weight: float = 1.0) -> Tensor:
+    def remove(
+        self, z: Tensor, y: Tensor, unit: float = 1.0, weight: Tensor | None = None
+    ) -> Tensor:
         """Take out examples that were added; returns rows by which the scatter has shrunk."""
-        classes, count, mean, within = _by_class(z, y, weight)
+        classes, count, mean, within = _by_class(z, y, unit, weight)
         rows = torch.cat([within, self._exclude(classes, count, mean)])
         self._add_rows(rows, -1.0)
         return rows
@@ -93,11 +103,11 @@ class ClassStatistics:
         """``_include`` undone. A class of which nothing is left has the mean 0."""
         before, own = self.count[classes], self.mean[classes].double()
         left = before - count
-        some = left > 0
+        some = left > ROUNDING * before
         ratio = torch.where(some, count / torch.where(some, left, 1.0), 0.0)
         offset = mean - own  # left / before of the distance between both means
         moved = (own - ratio[:, None] * offset).masked_fill(~some[:, None], 0.0)
-        self.count[classes] = left.clamp(min=0)
+        self.count[classes] = left.masked_fill(~some, 0.0)
         self.mean[classes] = moved.to(self.mean.dtype)
         return (before * ratio).sqrt()[:, None] * offset
 
@@ -112,10 +122,18 @@ class ClassStatistics:
         return self.scatter
 
 
-def _by_class(z: Tensor, y: Tensor, weight: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _by_class(
+    z: Tensor, y: Tensor, unit: float, weight: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """A batch's classes ``[K]``, counts ``[K]``, means ``[K, D]`` and deviations ``[B, D]``."""
     z = z.double()
+    if len(z) == 1 and weight is None:  # as below, in a third of the time
+        return y, z.new_full((1,), unit), z, z.new_empty(0, z.shape[1])
     classes, own = torch.unique(y, return_inverse=True)
-    number = torch.bincount(own, minlength=len(classes)).double()
-    mean = z.new_zeros(len(classes), z.shape[1]).index_add_(0, own, z) / number[:, None]
-    return classes, number * weight, mean, (z - mean[own]) * math.sqrt(weight)
+    number = torch.bincount(own, weight, minlength=len(classes)).double()
+    weighted = z if weight is None else z * weight[:, None]
+    mean = z.new_zeros(len(classes), z.shape[1]).index_add_(0, own, weighted) / number[:, None]
+    within = (z - mean[own]) * math.sqrt(unit)
+    if weight is not None:
+        within *= weight.sqrt()[:, None]
+    return classes, number * unit, mean, within

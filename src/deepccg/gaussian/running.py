@@ -61,15 +61,15 @@ class RunningClassifier:
         self._asked = False  # since the last change
         self._asked_often = False  # also before the last change
 
-    def add(self, z: Tensor, y: Tensor) -> None:
-        """Add examples ``z [B, D]`` of classes ``y [B]``."""
-        self._age(len(y))
-        rows = self.statistics.add(z, y, self.unit)
+    def add(self, z: Tensor, y: Tensor, weight: Tensor | None = None) -> None:
+        """Add examples ``z [B, D]`` of classes ``y [B]``, each ``weight [B]`` times."""
+        self._age(len(y) if weight is None else float(weight.sum()))
+        rows = self.statistics.add(z, y, self.unit, weight)
         asked, self._asked = self._asked, False
         if not (asked and self._followed(rows, torch.unique(y))):
             self._scores, self._asked_often = None, asked
 
-    def _age(self, examples: int) -> None:
+    def _age(self, examples: float) -> None:
         """Let what is known count less, compared with so many new examples."""
         doublings = math.log2(self.unit) + examples / self.half_life
         if doublings <= MOST_DOUBLINGS:

@@ -26,6 +26,7 @@ class HalfLifeMixture:
 
     def __init__(self, members: Sequence[RunningClassifier]) -> None:
         self.members = list(members)
+        self.weighted = False  # whether examples came with weights: counts are no whole numbers
         self.record = self.members[0].statistics.count.new_zeros(len(self.members), 0)  # [K, C]
 
     def grow(self, classes: int) -> None:
@@ -36,23 +37,28 @@ class HalfLifeMixture:
             new = self.record.new_zeros(len(self.members), missing)
             self.record = torch.cat([self.record, new], dim=1)
 
-    def learn(self, z: Tensor, y: Tensor) -> None:
-        """Add examples ``z [B, D]`` of classes ``y [B]`` to every member."""
-        self._judge(z, y)
+    def learn(self, z: Tensor, y: Tensor, weight: Tensor | None = None) -> None:
+        """Add examples ``z [B, D]`` of classes ``y [B]``, ``weight [B]`` times, to every member."""
+        self.weighted = self.weighted or weight is not None
+        self._judge(z, y, weight)
         for member in self.members:
-            member.add(z, y)
+            member.add(z, y, weight)
 
-    def _judge(self, z: Tensor, y: Tensor) -> None:
+    def _judge(self, z: Tensor, y: Tensor, weight: Tensor | None) -> None:
         """Note how well each member foretells the classes of ``z`` that it is about to learn."""
+        if len(self.members) == 1:
+            return
         known = self.members[0].statistics.count > 0
         judged = known[y]
-        if len(self.members) == 1 or int(known.sum()) < 2 or not bool(judged.any()):
+        if int(known.sum()) < 2 or not bool(judged.any()):
             return
         y = y[judged]
         joint = self.log_joint(z[judged]).masked_fill(~known[:, None], -math.inf)
         foretold = joint.log_softmax(dim=1)[torch.arange(len(y)), y]  # [B, K]
-        self.record *= 2 ** (-torch.bincount(y, minlength=len(known)) / RECORD_HALF_LIFE)
-        self.record.index_add_(1, y, foretold.clamp(min=-LARGEST_SURPRISE).T)
+        weight = None if weight is None else weight[judged]
+        self.record *= 2 ** (-torch.bincount(y, weight, minlength=len(known)) / RECORD_HALF_LIFE)
+        surprise = foretold.clamp(min=-LARGEST_SURPRISE)
+        self.record.index_add_(1, y, (surprise if weight is None else surprise * weight[:, None]).T)
 
     def log_joint(self, z: Tensor) -> Tensor:
         """Log p(c) p(z | c) by each member, ``[B, C, K]``."""
@@ -97,7 +103,7 @@ class HalfLifeMixture:
             "unit": self.record.new_tensor([member.unit for member in self.members]),
             "record": self.record.clone(),
         }
-        return State(tensors, {})
+        return State(tensors, {"weighted": True} if self.weighted else {})
 
     def check(self, state: State) -> None:
         """Same names, precision and shapes but for the number of classes; no count below 0."""
@@ -132,6 +138,7 @@ class HalfLifeMixture:
             member.unit = float(tensors["unit"][k])
             member.changed()
         self.record = tensors["record"].clone()
+        self.weighted = bool(state.meta.get("weighted"))
 
     def _has_matrix(self, tensors: Mapping[str, Tensor]) -> bool:
         """Whether a scatter matrix is kept, and something was added to it."""
