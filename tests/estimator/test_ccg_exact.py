@@ -32,9 +32,9 @@ def fitted() -> CCGClassifier:
 # Weights
 
 
-@pytest.mark.parametrize("half_lives", [(), (40,)])
+@pytest.mark.parametrize("half_lives", [None, (40,)])
 @pytest.mark.parametrize("calls", [1, 6])
-def test_weights_are_repetitions(calls: int, half_lives: tuple[int, ...]) -> None:
+def test_weights_are_repetitions(calls: int, half_lives: tuple[int, ...] | None) -> None:
     """Also while examples wait: with 2 calls or more, the first has fewer than a hundred."""
     weight = np.random.default_rng(1).integers(0, 4, len(X))
     weighted, repeated = built(half_lives=half_lives), built(half_lives=half_lives)

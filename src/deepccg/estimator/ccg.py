@@ -71,7 +71,7 @@ class CCGClassifier(StreamClassifier):
         *,
         encoder_params: Mapping[str, Any] | None = None,
         class_prior: str = "uniform",
-        half_lives: Sequence[float] = (),
+        half_lives: Sequence[float] | None = None,
         random_state: Any = None,
     ) -> None:
         self.encoder = encoder
@@ -86,7 +86,7 @@ class CCGClassifier(StreamClassifier):
         encoder, half_lives = params["encoder"], params["half_lives"]
         if not (isinstance(encoder, nn.Module) or encoder in ("auto", "identity")):
             raise InputError(f"encoder is {encoder!r}: choose auto or identity, or give a module")
-        listed = list(half_lives) if isinstance(half_lives, Sequence) else half_lives
+        listed = list(half_lives) if isinstance(half_lives, Sequence) else half_lives or []
         return {
             **params,
             "method": "ccg",

@@ -13,7 +13,7 @@ from sklearn.utils.metaestimators import available_if
 from torch import Tensor, nn
 
 from deepccg.core import InputError, State, validated
-from deepccg.estimator.encoders import CHOSEN, build_encoder
+from deepccg.estimator.encoders import CHOSEN, WAVED, build_encoder
 from deepccg.estimator.inputs import check_count
 from deepccg.gaussian import kernels
 from deepccg.methods import METHODS, NetworkLearner
@@ -121,6 +121,7 @@ class LearnerSpec:
                 now = before if completed == before else dict(now or {})  # older files lack these
             elif isinstance(before, Mapping) and isinstance(now, Mapping | None):
                 now = dict(now or {})
+                before = {field: value for field, value in before.items() if field != WAVED}
             if isinstance(now, nn.Module) and isinstance(before, nn.Module):
                 continue  # it was copied
             if now != before:
