@@ -28,7 +28,7 @@ _KINDS = {
 # inputs, whatever their order and scale, or, where these are embeddings already, the input itself.
 ROBUST, EMBEDDING = CHOSEN = ("robust", "embedding")
 WAVED = "waved"  # the field of ``RobustFourier``, once inputs were added
-DIM, FEWEST_COSINES = 256, 64  # numbers that describe a vector, those of the vector included
+DIM, FEWEST_COSINES = 192, 64  # numbers that describe a vector, those of the vector included
 SMALLEST_EMBEDDING, UNIT = 32, 1e-3  # numbers of an embedding, and how far its length is from 1
 
 

@@ -1,5 +1,6 @@
 """Counts, means and within-class scatter: all that a Gaussian classifier keeps of its examples."""
 
+import copy
 import math
 
 import torch
@@ -7,6 +8,7 @@ from torch import Tensor
 
 from deepccg.gaussian.packed import PackedSymmetric
 
+MOST_ROWS = 64  # of the scatter that wait: adding them together takes hardly longer than one
 ROUNDING = 1e-9  # a share of a class's weight that is none: sums of weights round
 
 
@@ -31,7 +33,28 @@ class ClassStatistics:
         self.mean = torch.zeros(0, dim, dtype=dtype, device=device)  # [C, D]
         self.trace = torch.zeros((), dtype=torch.float64, device=device)  # of the scatter
         self.matrix = matrix
-        self.scatter: PackedSymmetric | None = None  # [D, D], once something was added
+        self.delayed = False  # whether rows of the scatter wait until it is asked for, or a few
+        self._scatter: PackedSymmetric | None = None  # [D, D], once something was added
+        self._rows: list[Tensor] = []  # that wait, [1, D] each
+
+    @property
+    def scatter(self) -> PackedSymmetric | None:
+        """The scatter within classes, ``[D, D]``, once something was added."""
+        self._add_waiting()
+        return self._scatter
+
+    @scatter.setter
+    def scatter(self, scatter: PackedSymmetric | None) -> None:
+        self._scatter, self._rows = scatter, []
+
+    def copied(self) -> "ClassStatistics":
+        """A copy."""
+        copied = copy.copy(self)
+        copied.count, copied.mean = self.count.clone(), self.mean.clone()
+        copied.trace, copied._rows = self.trace.clone(), list(self._rows)
+        if self._scatter is not None and not self.delayed:  # or else it is replaced, not changed
+            copied._scatter = PackedSymmetric(self._scatter.values.clone())
+        return copied
 
     def grow(self, classes: int) -> None:
         """Have room for ``classes`` classes; new ones are empty."""
@@ -72,7 +95,7 @@ class ClassStatistics:
         self._add_rows(self._include(columns[seen], other.count[seen], means), 1.0)
         self.trace += other.trace
         if other.scatter is not None:
-            self._kept_scatter().values.add_(other.scatter.values)
+            self._replaceable_scatter().values.add_(other.scatter.values)
 
     @property
     def scatter_bytes(self) -> int:
@@ -84,7 +107,7 @@ class ClassStatistics:
         self.count *= factor
         self.trace *= factor
         if self.scatter is not None:
-            self.scatter.values *= factor
+            self._replaceable_scatter().values *= factor
 
     def _include(self, classes: Tensor, count: Tensor, mean: Tensor) -> Tensor:
         """Move the means of ``classes [K]`` by those of further examples, ``mean [K, D]``.
@@ -113,13 +136,28 @@ class ClassStatistics:
 
     def _add_rows(self, rows: Tensor, sign: float) -> None:
         self.trace += sign * rows.square().sum()
-        if self.matrix:
-            self._kept_scatter().add_gram(rows.to(self.mean.dtype), sign)
+        if not self.matrix:
+            return
+        rows = rows.to(self.mean.dtype)
+        if not (self.delayed and len(rows) == 1 and sign == 1.0):
+            self._replaceable_scatter().add_gram(rows, sign)
+            return
+        self._rows.append(rows)
+        if len(self._rows) == MOST_ROWS:
+            self._add_waiting()
 
-    def _kept_scatter(self) -> PackedSymmetric:
-        if self.scatter is None:
-            self.scatter = PackedSymmetric.zeros(self.dim, self.mean.dtype, self.mean.device)
-        return self.scatter
+    def _add_waiting(self) -> None:
+        if self._rows:
+            rows, self._rows = torch.cat(self._rows), []
+            self._replaceable_scatter().add_gram(rows)
+
+    def _replaceable_scatter(self) -> PackedSymmetric:
+        """The scatter, to be changed; where rows wait for it, a copy that takes its place."""
+        if self._scatter is None:
+            self._scatter = PackedSymmetric.zeros(self.dim, self.mean.dtype, self.mean.device)
+        elif self.delayed:
+            self._scatter = PackedSymmetric(self._scatter.values.clone())
+        return self._scatter
 
 
 def _by_class(

@@ -27,7 +27,7 @@ from deepccg.learners.half_lives import HalfLifeMixture
 from deepccg.learners.readout import combine
 from deepccg.learners.state import Stateful
 from deepccg.memory import MemoryStore
-from deepccg.networks import map_in_chunks, unfitted_features
+from deepccg.networks import FixedFeatures, map_in_chunks, unfitted_features
 
 PriorStrength = Annotated[
     PositiveFloat | Literal["marginal-likelihood"],
@@ -91,6 +91,7 @@ class CCG(NetworkLearner[CCGConfig]):
     def build_state(self, seed: int) -> None:
         """Statistics that forget nothing, and those of each half-life."""
         super().build_state(seed)
+        self._features = [m for m in self.network.modules() if isinstance(m, FixedFeatures)]
         self.statistics = self._new_statistics()
         self._provisional: tuple[nn.Module, HalfLifeMixture] | None = None
 
@@ -131,7 +132,7 @@ class CCG(NetworkLearner[CCGConfig]):
     @property
     def ready(self) -> bool:
         """Whether the features are fitted, so that statistics can be taken."""
-        return next(unfitted_features(self.network), None) is None
+        return all(bool(features.fitted) for features in self._features)
 
     def fit_network(self, x: Tensor) -> None:
         """Nothing yet: the features are fitted to more than the first batch."""
@@ -180,7 +181,7 @@ class CCG(NetworkLearner[CCGConfig]):
         They differ from those of a learner that was loaded from a file in rounding.
         """
         for member in self.statistics.members:
-            member.follow = True
+            member.follow = member.statistics.delayed = True
 
     def merge(self, other: "CCG") -> None:
         """Add everything that ``other`` has learned, as if this learner had learned it, too.
@@ -276,6 +277,16 @@ class CCG(NetworkLearner[CCGConfig]):
 
     # Predictions
 
+    @torch.no_grad()
+    def predict_logits(self, x: Tensor, task: Task | None = None) -> Tensor:
+        """See ``Learner``. Over all classes, if each was seen, in less time."""
+        if task is not None or len(self.class_table.arrival) < len(self.class_table):
+            return super().predict_logits(x, task)
+        if not len(self.class_table):
+            raise InputError("nothing was learned yet: there is no class to predict")
+        scores = self.scores(self.validate_inputs(x, "x"))
+        return self.masked(scores, scores.new_ones(scores.shape[1], dtype=torch.bool))
+
     def scores(self, x: Tensor) -> Tensor:
         """Log p(c) p(z | c) by each half-life, ``[B, C, K]``."""
         network, statistics = self._view()
@@ -348,6 +359,12 @@ class CCG(NetworkLearner[CCGConfig]):
     def state_parts(self) -> dict[str, Stateful]:
         """No head: predictions are derived from the statistics."""
         return {**super().state_parts(), "statistics": self.statistics}
+
+    def step_parts(self) -> dict[str, Stateful]:
+        """See ``NetworkLearner``: once they are fitted, features stay and no example waits."""
+        parts = self.state_parts()
+        changing = ("outputs", "inputs", "statistics") if self.ready else parts
+        return {name: parts[name] for name in changing}
 
     def _validate_state(self, state: State) -> dict[str, State]:
         found = super()._validate_state(state)
