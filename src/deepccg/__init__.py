@@ -15,7 +15,8 @@ __version__ = "0.1.0"
 
 _STUB = Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8")
 _HOME = {name: home for home, name in re.findall(r"from (\S+) import \w+ as (\w+)", _STUB)}
-__all__ = sorted({*_HOME, "__version__"} - {"RiverClassifier"})  # which needs an extra
+_NEED_EXTRAS = {"RiverCCGClassifier", "RiverClassifier"}
+__all__ = sorted({*_HOME, "__version__"} - _NEED_EXTRAS)
 
 install_moved_modules()
 

@@ -8,8 +8,10 @@ from deepccg.core import StepInfo as StepInfo
 from deepccg.core import Task as Task
 from deepccg.core import TaskRequired as TaskRequired
 from deepccg.core import TestSet as TestSet
+from deepccg.estimator import CCGClassifier as CCGClassifier
 from deepccg.estimator import DeepCCGClassifier as DeepCCGClassifier
 from deepccg.estimator.river import RiverClassifier as RiverClassifier
+from deepccg.estimator.river_ccg import RiverCCGClassifier as RiverCCGClassifier
 from deepccg.evaluation import evaluate as evaluate
 from deepccg.experiment import RunConfig as RunConfig
 from deepccg.experiment import RunResult as RunResult

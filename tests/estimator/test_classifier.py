@@ -17,7 +17,7 @@ from sklearn.preprocessing import StandardScaler
 from torch import nn
 
 from deepccg import METHODS, Batch, DeepCCG, DeepCCGClassifier, InputError
-from deepccg.estimator.classifier import log_odds
+from deepccg.estimator.base import log_odds
 
 
 def test_predictions_are_the_learners(clouds: Any) -> None:

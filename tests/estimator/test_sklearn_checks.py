@@ -9,13 +9,15 @@ from typing import Any
 import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from deepccg import DeepCCGClassifier
+from deepccg import CCGClassifier, DeepCCGClassifier
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # what the suite's data deserve
 
 
 @parametrize_with_checks(
     [
+        CCGClassifier(),
+        CCGClassifier("identity", class_prior="observed", half_lives=(50,)),
         DeepCCGClassifier(),
         DeepCCGClassifier(encoder="identity", epochs=1),
         DeepCCGClassifier("er", epochs=3),

@@ -1,5 +1,6 @@
-"""The classifier for practitioners: scikit-learn's conventions around any method."""
+"""The classifiers for practitioners: scikit-learn's conventions around any method."""
 
+from deepccg.estimator.ccg import CCGClassifier
 from deepccg.estimator.classifier import DeepCCGClassifier
 
-__all__ = ["DeepCCGClassifier"]
+__all__ = ["CCGClassifier", "DeepCCGClassifier"]

@@ -1,6 +1,7 @@
 """The encoder of an estimator: a named network, or a module of the user's."""
 
 import copy
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -8,12 +9,27 @@ import torch
 from torch import Tensor, nn
 
 from deepccg.core import InputError, derive_seed, validated
-from deepccg.networks import Flatten, NetworkConfig, as_float, build_network
+from deepccg.networks import (
+    FixedFeatures,
+    Flatten,
+    NetworkConfig,
+    RobustFourier,
+    as_float,
+    build_network,
+    network_kind,
+)
 
 _KINDS = {
     "auto": "auto", "fixed": "fixed", "fourier": "fourier", "identity": "identity", "mlp": "mlp",
     "patches": "patches", "resnet": "resnet18",
 }  # fmt: skip
+
+# What ``CCGClassifier`` chooses for ``encoder="auto"``: features that are fitted to the first
+# inputs, whatever their order and scale, or, where these are embeddings already, the input itself.
+ROBUST, EMBEDDING = CHOSEN = ("robust", "embedding")
+WAVED = "waved"  # the field of ``RobustFourier``, once inputs were added
+DIM, FEWEST_COSINES = 192, 64  # numbers that describe a vector, those of the vector included
+SMALLEST_EMBEDDING, UNIT = 32, 1e-3  # numbers of an embedding, and how far its length is from 1
 
 
 class Adapted(nn.Module):
@@ -85,8 +101,45 @@ def build_encoder(
         with torch.random.fork_rng(devices=[]):  # lazy layers draw their weights on first use
             torch.manual_seed(derive_seed(seed, "network"))
             return Adapted(copy.deepcopy(encoder), shape, dtype)
+    if encoder == ROBUST:
+        return _robust(fields, shape, seed).to(dtype)
+    if encoder == EMBEDDING:
+        encoder = "identity"
     if not isinstance(encoder, str) or encoder not in _KINDS:
         raise InputError(f"encoder is {encoder!r}: choose {', '.join(_KINDS)}, or give a module")
     config = validated(NetworkConfig, {**fields, "kind": _KINDS[encoder]}, "encoder_params")
     network = build_network(config, shape, seed)
     return Adapted(network, shape, dtype) if isinstance(network, Flatten) else network.to(dtype)
+
+
+def chosen_encoder(x: Tensor) -> str:
+    """Return the encoder for inputs like ``x [N, ...]``, the first that come.
+
+    Embeddings computed elsewhere have unit length, and hardly a number that is 0.
+
+    >>> chosen_encoder(nn.functional.normalize(torch.randn(5, 40)))
+    'embedding'
+    >>> chosen_encoder(torch.randn(5, 40))
+    'robust'
+    """
+    if x.ndim != 2 or x.shape[1] < SMALLEST_EMBEDDING:
+        return ROBUST
+    unit = bool(((x.double().norm(dim=1) - 1).abs() < UNIT).all())
+    return EMBEDDING if unit and bool((x != 0).double().mean() > 0.5) else ROBUST
+
+
+def _robust(fields: Mapping[str, Any], shape: Sequence[int], seed: int) -> FixedFeatures:
+    """Return patches of images; of vectors, and of very small images, themselves and cosines."""
+    fields, waved = dict(fields), fields.get(WAVED)
+    fields.pop(WAVED, None)
+    config = validated(NetworkConfig, {**fields, "kind": "fixed"}, "encoder_params")
+    if network_kind(config, shape) == "fourier":
+        inputs = math.prod(shape)
+        cosines = config.features or max(FEWEST_COSINES, DIM - (waved or inputs))
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(derive_seed(seed, "network"))
+            return RobustFourier(inputs, cosines, waved)
+    patches = build_network(config, shape, seed)
+    assert isinstance(patches, FixedFeatures)  # noqa: S101  (the one other kind)
+    patches.distinct = True
+    return patches

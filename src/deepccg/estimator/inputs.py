@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import (
+    _check_sample_weight,
     check_array,
     check_consistent_length,
     column_or_1d,
@@ -58,6 +59,18 @@ def check_labels(y: Any, x: Tensor) -> Labels:
     check_consistent_length(x, array)
     check_classification_targets(array)
     return array
+
+
+def check_weights(weight: Any, x: Tensor) -> Tensor | None:
+    """Return ``weight`` as ``[N]`` floats from 0 up, one for each of ``x``."""
+    if weight is None:
+        return None
+    found = _check_sample_weight(readable(weight, "sample_weight"), x.numpy(), dtype=np.float64)
+    if (found < 0).any():
+        raise InputError(f"sample_weight has {found.min()}: weights are 0 or more")
+    if not (found > 0).any():
+        raise InputError("sample_weight is 0 everywhere: no example counts")
+    return torch.from_numpy(found)
 
 
 def readable(values: Any, what: str) -> Any:

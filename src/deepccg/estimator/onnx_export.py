@@ -16,13 +16,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from deepccg.core import InputError
+from deepccg.estimator import inspection
 from deepccg.estimator.labels import IntArray
 from deepccg.estimator.persistence import AnyPath, check_target
 from deepccg.methods import NetworkLearner
 from deepccg.records import write_atomically
 
 if TYPE_CHECKING:
-    from deepccg.estimator.classifier import DeepCCGClassifier
+    from deepccg.estimator.base import StreamClassifier
 
 OPSET = 18  # of the ONNX operators
 TOLERANCE = 1e-3  # in a probability, before a file is refused
@@ -63,8 +64,8 @@ class Inference(nn.Module):
         return torch.softmax(logits, dim=1), logits.argmax(dim=1)
 
 
-def export_classifier(path: AnyPath, classifier: "DeepCCGClassifier", kind: str) -> None:
-    """See ``DeepCCGClassifier.export``."""
+def export_classifier(path: AnyPath, classifier: "StreamClassifier", kind: str) -> None:
+    """See ``StreamClassifier.export``."""
     if kind != "onnx":
         raise InputError(f"format is {kind!r}: only 'onnx' can be written")
     target = check_target(path)
@@ -82,7 +83,7 @@ def _require_extra() -> None:
             raise InputError(f"exporting needs {name}: pip install 'deepccg[onnx]'") from None
 
 
-def _onnx_bytes(classifier: "DeepCCGClassifier") -> bytes:
+def _onnx_bytes(classifier: "StreamClassifier") -> bytes:
     """Return the model as one self-contained message."""
     positions = classifier._labels.positions(classifier.learner_.classes)
     model = Inference(classifier.learner_, positions, len(classifier.classes_))
@@ -113,7 +114,7 @@ def _onnx_bytes(classifier: "DeepCCGClassifier") -> bytes:
     return bytes(proto.SerializeToString())
 
 
-def _about(classifier: "DeepCCGClassifier") -> dict[str, str]:
+def _about(classifier: "StreamClassifier") -> dict[str, str]:
     """Return the metadata that a reader of the file needs."""
     try:
         labels = json.dumps(classifier.classes_.tolist(), allow_nan=False)
@@ -132,7 +133,7 @@ def _strip(message: Any) -> None:
                 _strip(each)
 
 
-def _compare(content: bytes, classifier: "DeepCCGClassifier") -> None:
+def _compare(content: bytes, classifier: "StreamClassifier") -> None:
     """Reject a file whose probabilities are not the classifier's."""
     import onnxruntime
     from onnxruntime.capi import onnxruntime_pybind11_state as ort
@@ -140,7 +141,7 @@ def _compare(content: bytes, classifier: "DeepCCGClassifier") -> None:
     refusals = (
         ort.Fail, ort.InvalidArgument, ort.InvalidGraph, ort.NotImplemented, ort.RuntimeException,
     )  # fmt: skip
-    stored = classifier.memory_["x"][:CHECKED]
+    stored = inspection.stored_examples(classifier.learner_, classifier._labels)["x"][:CHECKED]
     random = _random_inputs(classifier, CHECKED)
     x = stored.astype(random.dtype) if len(stored) else random
     try:
@@ -157,7 +158,7 @@ def _compare(content: bytes, classifier: "DeepCCGClassifier") -> None:
         )
 
 
-def _random_inputs(classifier: "DeepCCGClassifier", count: int) -> npt.NDArray[Any]:
+def _random_inputs(classifier: "StreamClassifier", count: int) -> npt.NDArray[Any]:
     """Return inputs of the form the classifier takes, ``[count, ...]``."""
     shape = (count, *classifier.input_shape_)
     random = np.random.default_rng(0)

@@ -12,13 +12,13 @@ from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
 from deepccg.core import InputError, State, StateMismatch
-from deepccg.estimator.saved_header import SavedHeader, require_same_classes
+from deepccg.estimator.saved_header import FIRST_CLASSIFIER, SavedHeader, require_same_classes
 from deepccg.estimator.turns import turns
 from deepccg.learners.state import BROKEN_STATE
 from deepccg.learners.state_file import load_state, save_state
 
 if TYPE_CHECKING:
-    from deepccg.estimator.classifier import DeepCCGClassifier
+    from deepccg.estimator.base import StreamClassifier
 
 FORMAT = 1  # of what is written beside the learner's state
 
@@ -44,7 +44,7 @@ def transaction(estimator: object) -> Iterator[None]:
             raise
 
 
-def save_classifier(path: AnyPath, model: "DeepCCGClassifier") -> None:
+def save_classifier(path: AnyPath, model: "StreamClassifier") -> None:
     """Write a fitted classifier; the file is replaced atomically or not at all."""
     target = check_target(path)
     with turns(model):  # not while the file is written: a disk may be slow
@@ -61,9 +61,9 @@ def save_classifier(path: AnyPath, model: "DeepCCGClassifier") -> None:
 
 
 def load_classifier(
-    path: AnyPath, empty: "DeepCCGClassifier", encoder: nn.Module | None, device: str | None
+    path: AnyPath, empty: "StreamClassifier", encoder: nn.Module | None, device: str | None
 ) -> None:
-    """Make the unfitted ``empty`` what was saved; see ``DeepCCGClassifier.load``."""
+    """Make the unfitted ``empty`` what was saved; see ``StreamClassifier.load``."""
     if not Path(path).is_file():
         raise InputError(f"there is no file {path}")
     state, about = load_state(Path(path))
@@ -115,17 +115,21 @@ def _overrides(
         raise InputError("this classifier has an encoder of your own: pass encoder=the module")
     if saved is not None and encoder is not None:
         raise InputError(f"this classifier was saved with the encoder {saved!r}: pass none")
+    if device is not None and "device" not in header.params:
+        raise InputError(f"a {header.classifier} is on the CPU: pass no device")
     given = {"encoder": encoder, "device": device}
     return {name: value for name, value in given.items() if value is not None}
 
 
 def _restore(
-    model: "DeepCCGClassifier", state: State, header: SavedHeader, overrides: Mapping[str, Any]
+    model: "StreamClassifier", state: State, header: SavedHeader, overrides: Mapping[str, Any]
 ) -> None:
+    if (wanted := type(model).__name__) != header.classifier:
+        raise StateMismatch(f"it holds a {header.classifier}, not a {wanted}")
     spec = header.plan.spec(overrides).with_frozen(header.frozen)
     if unknown := header.params.keys() - model.get_params(deep=False).keys():
         raise StateMismatch(f"it has parameters that there are not: {sorted(unknown)}")
-    model.set_params(**header.usable_params(spec, overrides))
+    model.set_params(**header.usable_params(type(model), spec, overrides))
     table = header.table()
     model._rebuild(spec, state)
     require_same_classes(model.learner_, table, spec)
@@ -135,12 +139,13 @@ def _restore(
         model.feature_names_in_ = np.array(header.feature_names, dtype=object)
 
 
-def _about(model: "DeepCCGClassifier") -> dict[str, Any]:
+def _about(model: "StreamClassifier") -> dict[str, Any]:
     """Return what a file holds beside the learner's state."""
     spec, labels = model._spec, model._labels
-    names = vars(model).get("feature_names_in_")
+    names, kind = vars(model).get("feature_names_in_"), type(model).__name__
     return {
         "estimator": FORMAT,
+        **({} if kind == FIRST_CLASSIFIER else {"classifier": kind}),
         "params": _plain_params(model.get_params(deep=False)),
         "plan": _plain_params(vars(spec)),
         "labels": labels.labels.tolist(),
@@ -154,7 +159,7 @@ def _about(model: "DeepCCGClassifier") -> dict[str, Any]:
     }
 
 
-def _frozen_parameters(model: "DeepCCGClassifier") -> list[str]:
+def _frozen_parameters(model: "StreamClassifier") -> list[str]:
     """Return the names of the parameters of the user's module, if any, that are not trained."""
     if isinstance(model._spec.encoder, str):
         return []

@@ -1,16 +1,15 @@
 """The same classifier with River's conventions: one dictionary at a time."""
 
 import copy
-import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
 from torch import nn
-from torch.nn.functional import pad
 
-from deepccg.core import InputError, State, StateMismatch
+from deepccg.core import InputError
+from deepccg.estimator.base import StreamClassifier
 from deepccg.estimator.classifier import DeepCCGClassifier
 from deepccg.estimator.features import (
     FeatureTable,
@@ -26,6 +25,7 @@ from deepccg.estimator.persistence import transaction
 from deepccg.estimator.plain_labels import Labels, comparable, is_among, plain_labels
 from deepccg.estimator.spec import only_deepccg
 from deepccg.estimator.turns import turns
+from deepccg.estimator.widening import add_inputs
 
 try:
     import pandas as pd
@@ -34,10 +34,6 @@ except ImportError as missing:
     raise InputError(
         f"RiverClassifier needs River ({missing}): pip install 'deepccg[river]'"
     ) from None
-
-
-# Of each named encoder, the weight that reads the inputs; on "identity" that is a head's.
-_FIRST_WEIGHT = {"auto": "layers.0.weight", "mlp": "layers.0.weight", "identity": "head.weight"}
 
 
 class RiverClassifier(base.MiniBatchClassifier):
@@ -79,6 +75,8 @@ class RiverClassifier(base.MiniBatchClassifier):
     ['cow', 'dog']
     """
 
+    _kind: type[StreamClassifier] = DeepCCGClassifier
+
     def __init__(
         self,
         method: str = "deepccg",
@@ -97,15 +95,20 @@ class RiverClassifier(base.MiniBatchClassifier):
         self.memory = memory
         self.batch_size = batch_size
         self.seed = seed
-        self.classifier = DeepCCGClassifier(
-            method,
-            method_params=method_params,
-            encoder=encoder,
-            encoder_params=encoder_params,
-            memory=memory,
-            batch_size=batch_size,
-            random_state=seed,
+        self._begin(
+            DeepCCGClassifier(
+                method,
+                method_params=method_params,
+                encoder=encoder,
+                encoder_params=encoder_params,
+                memory=memory,
+                batch_size=batch_size,
+                random_state=seed,
+            )
         )
+
+    def _begin(self, classifier: StreamClassifier) -> None:
+        self.classifier = classifier
         self._table = FeatureTable()
         self._waiting: list[tuple[FloatArray, Any]] = []
 
@@ -126,7 +129,7 @@ class RiverClassifier(base.MiniBatchClassifier):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
-        self.classifier = DeepCCGClassifier()
+        self.classifier = self._kind()
         self.classifier.__setstate__(state["classifier"])
 
     def rows(self, X: Any) -> FloatArray:  # noqa: N803  (scikit-learn's name)
@@ -205,7 +208,7 @@ class RiverClassifier(base.MiniBatchClassifier):
         """Make inputs for these features: where there are too few, twice as many as before."""
         needed = len(self._table.slots.keys() | set(names))
         if self._has_learned() and needed > (width := self.classifier.n_features_in_):
-            _add_inputs(self.classifier, max(needed, 2 * width))
+            add_inputs(self.classifier, max(needed, 2 * width))
         self._table.add(names)
 
     def _learn(self, rows: FloatArray, labels: Labels) -> None:
@@ -271,38 +274,3 @@ def _as_pandas(frame: Any) -> pd.DataFrame:
     if callable(getattr(frame, "to_pandas", None)):
         return frame.to_pandas()
     raise InputError(f"X is a {type(frame).__name__}: a data frame is needed, or learn_one")
-
-
-def _add_inputs(classifier: DeepCCGClassifier, width: int) -> None:
-    """Give a fitted classifier on vectors ``width`` inputs.
-
-    The new ones are 0 in every stored example, and so are the weights that read them: no
-    prediction changes before something is learned of them.
-    """
-    spec = classifier._spec
-    first_weight = _FIRST_WEIGHT.get(spec.encoder) if isinstance(spec.encoder, str) else None
-    if first_weight is None:
-        raise InputError(
-            f"your encoder takes the {spec.shape[0]} features it began with: it cannot take more"
-        )
-    state = _widened(classifier.learner_.state_dict(), first_weight, width)
-    try:
-        classifier._rebuild(dataclasses.replace(spec, shape=(width,)), state)
-    except StateMismatch as error:
-        raise InputError(
-            f"{spec.method} on {spec.encoder!r} cannot take features that it did not begin with: "
-            f"{error}"
-        ) from None
-    classifier.n_features_in_, classifier.input_shape_ = width, (width,)
-
-
-def _widened(state: State, first_weight: str, width: int) -> State:
-    """Return a state with zeros for the inputs that are new."""
-    tensors = {
-        name: pad(value, (0, width - value.shape[-1]))
-        if value.ndim == 2 and (name == "memory.x" or name.endswith(first_weight))
-        else value
-        for name, value in state.tensors.items()
-    }
-    inputs = {**state.meta["parts"]["inputs"], "shape": [width]}
-    return State(tensors, {**state.meta, "parts": {**state.meta["parts"], "inputs": inputs}})

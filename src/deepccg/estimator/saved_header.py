@@ -3,7 +3,7 @@
 import math
 import warnings
 from collections.abc import Mapping
-from typing import Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -12,10 +12,14 @@ from deepccg.estimator.labels import LabelTable
 from deepccg.estimator.spec import LearnerSpec
 from deepccg.learners.base import NetworkLearner
 
+if TYPE_CHECKING:
+    from deepccg.estimator.base import StreamClassifier
+
 Natural = Annotated[int, Field(ge=0, lt=2**63)]
 Positive = Annotated[int, Field(ge=1, lt=2**31)]
 Shape = Annotated[list[Positive], Field(min_length=1, max_length=3)]
 
+FIRST_CLASSIFIER = "DeepCCGClassifier"  # whose files do not name it
 MOST_INPUTS = 2**28  # numbers of one example
 
 
@@ -46,6 +50,7 @@ class SavedHeader(BaseModel):
 
     model_config = ConfigDict(strict=True)
 
+    classifier: str = FIRST_CLASSIFIER
     params: dict[str, Any]
     plan: SavedSpec
     labels: list[Any]
@@ -74,13 +79,16 @@ class SavedHeader(BaseModel):
         tasks = tuple(tuple(task) for task in self.tasks)
         return LabelTable.restored(self.labels, self.label_type, self.codes, tasks)
 
-    def usable_params(self, spec: LearnerSpec, overrides: Mapping[str, Any]) -> dict[str, Any]:
+    def usable_params(
+        self, classifier: "type[StreamClassifier]", spec: LearnerSpec, overrides: Mapping[str, Any]
+    ) -> dict[str, Any]:
         """Return the parameters, with those that learning cannot go on with as they were.
 
         A parameter may be set after learning began; then only ``fit`` takes it.
         """
         params = {**self.params, **overrides}
-        reset: dict[str, Any] = {name: getattr(spec, name) for name in spec.changed(params)}
+        changed = spec.changed(classifier.spec_fields(params))
+        reset = classifier.spec_params(spec, changed)
         for name, least in (("batch_size", 1), ("random_state", 0)):
             if not (params.get(name) is None or _is_count(params[name], least)):
                 reset[name] = None

@@ -13,7 +13,7 @@ from sklearn.utils.metaestimators import available_if
 from torch import Tensor, nn
 
 from deepccg.core import InputError, State, validated
-from deepccg.estimator.encoders import build_encoder
+from deepccg.estimator.encoders import CHOSEN, WAVED, build_encoder
 from deepccg.estimator.inputs import check_count
 from deepccg.gaussian import kernels
 from deepccg.methods import METHODS, NetworkLearner
@@ -31,7 +31,9 @@ class LearnerSpec:
     # a class is, so DeepCCG's stored examples are renewed.
     DEFAULTS: ClassVar[Mapping[str, Mapping[str, Any]]] = {"deepccg": {"renewal": "errors"}}
 
-    # Parameters of ``DeepCCGClassifier``
+    PARAMETERS: ClassVar[tuple[str, ...]] = (
+        "method", "method_params", "encoder", "encoder_params", "memory", "device",
+    )  # fmt: skip
     method: str
     method_params: Mapping[str, Any]
     encoder: str | nn.Module
@@ -110,13 +112,16 @@ class LearnerSpec:
     def changed(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Return those of ``params``, of an estimator, that are not those of this spec."""
         found = {}
-        for name in ("method", "method_params", "encoder", "encoder_params", "memory", "device"):
+        for name in self.PARAMETERS:
             before, now = getattr(self, name), params.get(name)
+            if now == "auto" and before in CHOSEN:
+                continue
             if name == "method_params" and isinstance(now, Mapping | None):
                 completed = self.with_defaults(self.method, now)
                 now = before if completed == before else dict(now or {})  # older files lack these
             elif isinstance(before, Mapping) and isinstance(now, Mapping | None):
                 now = dict(now or {})
+                before = {field: value for field, value in before.items() if field != WAVED}
             if isinstance(now, nn.Module) and isinstance(before, nn.Module):
                 continue  # it was copied
             if now != before:

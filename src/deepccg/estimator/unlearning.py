@@ -16,6 +16,8 @@ from deepccg.learners.context import without_cache
 from deepccg.learners.error_rates import without_rates
 from deepccg.methods.deepccg import ERRORS
 
+_BY_CLASS = {"statistics.count", "statistics.mean", "statistics.record"}  # [K, C, ...], CCG's
+
 
 def unlearn(state: State, labels: LabelTable, cls: Any, index: Any) -> tuple[State, Renumbered]:
     """Return a DeepCCG state, and its labels, without a class or without stored examples.
@@ -42,7 +44,7 @@ def unlearn(state: State, labels: LabelTable, cls: Any, index: Any) -> tuple[Sta
         forgotten = [outputs["classes"][c] for c in columns if not outputs["seen"][c]]
     kept = labels.without(forgotten)
     if forgotten:
-        state = _without_classes(state, kept.new_code, kept.new_task)
+        state = without_classes(state, kept.new_code, kept.new_task)
     return state, kept
 
 
@@ -66,7 +68,7 @@ def _without_examples(state: State, slots: Sequence[int]) -> State:
     return _changed(state, keep, outputs)
 
 
-def _without_classes(
+def without_classes(
     state: State, new_code: Mapping[int, int], new_task: Mapping[int, int]
 ) -> State:
     """Return a state that never saw the classes and tasks that have no new number."""
@@ -90,10 +92,21 @@ def _without_classes(
     keep = torch.tensor([column in new_column for column in y.tolist()], dtype=torch.bool)
     left = _changed(state, keep, changed)
     tensors = dict(left.tensors)
+    for name in _BY_CLASS & tensors.keys():
+        tensors[name] = tensors[name][:, columns]
     for name, ranks in (("memory.y", new_column), ("memory.task", new_task_idx)):
         renumbered = [ranks[value] for value in tensors[name].tolist()]
         tensors[name] = torch.tensor(renumbered, dtype=torch.int64, device=y.device)
     return State(tensors, left.meta)
+
+
+def relabelled(state: State, new_code: Mapping[int, int]) -> State:
+    """Return a state whose classes have other codes."""
+    outputs = state.meta["parts"]["outputs"]
+    changed = {**outputs, "classes": [new_code[code] for code in outputs["classes"]]}
+    return State(
+        state.tensors, {**state.meta, "parts": {**state.meta["parts"], "outputs": changed}}
+    )
 
 
 def _in_memory(name: str) -> bool:

@@ -1,11 +1,15 @@
 """Counts, means and within-class scatter: all that a Gaussian classifier keeps of its examples."""
 
+import copy
 import math
 
 import torch
 from torch import Tensor
 
 from deepccg.gaussian.packed import PackedSymmetric
+
+MOST_ROWS = 64  # of the scatter that wait: adding them together takes hardly longer than one
+ROUNDING = 1e-9  # a share of a class's weight that is none: sums of weights round
 
 
 class ClassStatistics:
@@ -29,7 +33,28 @@ class ClassStatistics:
         self.mean = torch.zeros(0, dim, dtype=dtype, device=device)  # [C, D]
         self.trace = torch.zeros((), dtype=torch.float64, device=device)  # of the scatter
         self.matrix = matrix
-        self.scatter: PackedSymmetric | None = None  # [D, D], once something was added
+        self.delayed = False  # whether rows of the scatter wait until it is asked for, or a few
+        self._scatter: PackedSymmetric | None = None  # [D, D], once something was added
+        self._rows: list[Tensor] = []  # that wait, [1, D] each
+
+    @property
+    def scatter(self) -> PackedSymmetric | None:
+        """The scatter within classes, ``[D, D]``, once something was added."""
+        self._add_waiting()
+        return self._scatter
+
+    @scatter.setter
+    def scatter(self, scatter: PackedSymmetric | None) -> None:
+        self._scatter, self._rows = scatter, []
+
+    def copied(self) -> "ClassStatistics":
+        """A copy."""
+        copied = copy.copy(self)
+        copied.count, copied.mean = self.count.clone(), self.mean.clone()
+        copied.trace, copied._rows = self.trace.clone(), list(self._rows)
+        if self._scatter is not None and not self.delayed:  # or else it is replaced, not changed
+            copied._scatter = PackedSymmetric(self._scatter.values.clone())
+        return copied
 
     def grow(self, classes: int) -> None:
         """Have room for ``classes`` classes; new ones are empty."""
@@ -37,20 +62,28 @@ class ClassStatistics:
             self.count = torch.cat([self.count, self.count.new_zeros(missing)])
             self.mean = torch.cat([self.mean, self.mean.new_zeros(missing, self.dim)])
 
-    def add(self, z: Tensor, y: Tensor, weight: float = 1.0) -> Tensor:
-        """Add examples ``z [B, D]`` of classes ``y [B]``, each ``weight`` times.
+    def add(self, z: Tensor, y: Tensor, unit: float = 1.0, weight: Tensor | None = None) -> Tensor:
+        """Add examples ``z [B, D]`` of classes ``y [B]``.
+
+        Args:
+            z: Features.
+            y: Class columns.
+            unit: How often each example counts.
+            weight: How often each counts by itself, ``[B]``, above 0; two is as if it came twice.
 
         Returns:
             Rows ``u [R, D]``, in double precision, by which the scatter has grown: u^T u.
         """
-        classes, count, mean, within = _by_class(z, y, weight)
+        classes, count, mean, within = _by_class(z, y, unit, weight)
         rows = torch.cat([within, self._include(classes, count, mean)])
         self._add_rows(rows, 1.0)
         return rows
 
-    def remove(self, z: Tensor, y: Tensor, weight: float = 1.0) -> Tensor:
+    def remove(
+        self, z: Tensor, y: Tensor, unit: float = 1.0, weight: Tensor | None = None
+    ) -> Tensor:
         """Take out examples that were added; returns rows by which the scatter has shrunk."""
-        classes, count, mean, within = _by_class(z, y, weight)
+        classes, count, mean, within = _by_class(z, y, unit, weight)
         rows = torch.cat([within, self._exclude(classes, count, mean)])
         self._add_rows(rows, -1.0)
         return rows
@@ -62,7 +95,7 @@ class ClassStatistics:
         self._add_rows(self._include(columns[seen], other.count[seen], means), 1.0)
         self.trace += other.trace
         if other.scatter is not None:
-            self._kept_scatter().values.add_(other.scatter.values)
+            self._replaceable_scatter().values.add_(other.scatter.values)
 
     @property
     def scatter_bytes(self) -> int:
@@ -74,7 +107,7 @@ class ClassStatistics:
         self.count *= factor
         self.trace *= factor
         if self.scatter is not None:
-            self.scatter.values *= factor
+            self._replaceable_scatter().values *= factor
 
     def _include(self, classes: Tensor, count: Tensor, mean: Tensor) -> Tensor:
         """Move the means of ``classes [K]`` by those of further examples, ``mean [K, D]``.
@@ -93,29 +126,52 @@ class ClassStatistics:
         """``_include`` undone. A class of which nothing is left has the mean 0."""
         before, own = self.count[classes], self.mean[classes].double()
         left = before - count
-        some = left > 0
+        some = left > ROUNDING * before
         ratio = torch.where(some, count / torch.where(some, left, 1.0), 0.0)
         offset = mean - own  # left / before of the distance between both means
         moved = (own - ratio[:, None] * offset).masked_fill(~some[:, None], 0.0)
-        self.count[classes] = left.clamp(min=0)
+        self.count[classes] = left.masked_fill(~some, 0.0)
         self.mean[classes] = moved.to(self.mean.dtype)
         return (before * ratio).sqrt()[:, None] * offset
 
     def _add_rows(self, rows: Tensor, sign: float) -> None:
         self.trace += sign * rows.square().sum()
-        if self.matrix:
-            self._kept_scatter().add_gram(rows.to(self.mean.dtype), sign)
+        if not self.matrix:
+            return
+        rows = rows.to(self.mean.dtype)
+        if not (self.delayed and len(rows) == 1 and sign == 1.0):
+            self._replaceable_scatter().add_gram(rows, sign)
+            return
+        self._rows.append(rows)
+        if len(self._rows) == MOST_ROWS:
+            self._add_waiting()
 
-    def _kept_scatter(self) -> PackedSymmetric:
-        if self.scatter is None:
-            self.scatter = PackedSymmetric.zeros(self.dim, self.mean.dtype, self.mean.device)
-        return self.scatter
+    def _add_waiting(self) -> None:
+        if self._rows:
+            rows, self._rows = torch.cat(self._rows), []
+            self._replaceable_scatter().add_gram(rows)
+
+    def _replaceable_scatter(self) -> PackedSymmetric:
+        """The scatter, to be changed; where rows wait for it, a copy that takes its place."""
+        if self._scatter is None:
+            self._scatter = PackedSymmetric.zeros(self.dim, self.mean.dtype, self.mean.device)
+        elif self.delayed:
+            self._scatter = PackedSymmetric(self._scatter.values.clone())
+        return self._scatter
 
 
-def _by_class(z: Tensor, y: Tensor, weight: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _by_class(
+    z: Tensor, y: Tensor, unit: float, weight: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """A batch's classes ``[K]``, counts ``[K]``, means ``[K, D]`` and deviations ``[B, D]``."""
     z = z.double()
+    if len(z) == 1 and weight is None:  # as below, in a third of the time
+        return y, z.new_full((1,), unit), z, z.new_empty(0, z.shape[1])
     classes, own = torch.unique(y, return_inverse=True)
-    number = torch.bincount(own, minlength=len(classes)).double()
-    mean = z.new_zeros(len(classes), z.shape[1]).index_add_(0, own, z) / number[:, None]
-    return classes, number * weight, mean, (z - mean[own]) * math.sqrt(weight)
+    number = torch.bincount(own, weight, minlength=len(classes)).double()
+    weighted = z if weight is None else z * weight[:, None]
+    mean = z.new_zeros(len(classes), z.shape[1]).index_add_(0, own, weighted) / number[:, None]
+    within = (z - mean[own]) * math.sqrt(unit)
+    if weight is not None:
+        within *= weight.sqrt()[:, None]
+    return classes, number * unit, mean, within

@@ -30,6 +30,17 @@ class PackedSymmetric:
         """The zero matrix."""
         return cls(torch.zeros(packed_size(dim), dtype=dtype, device=device))
 
+    @classmethod
+    def of(cls, matrix: Tensor) -> "PackedSymmetric":
+        """A symmetric matrix ``[D, D]``, packed."""
+        packed = cls.zeros(len(matrix), matrix.dtype, matrix.device)
+        upper, cross, lower = packed._blocks()
+        k = len(cross)
+        upper.add_(torch.triu(matrix[:k, :k]))
+        lower.add_(torch.tril(matrix[k:, k:]))
+        cross.copy_(matrix[:k, k:])
+        return packed
+
     def add_gram(self, rows: Tensor, sign: float = 1.0) -> None:
         """Add ``sign * rows^T rows`` for ``rows [R, D]``."""
         upper, cross, lower = self._blocks()

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from deepccg.gaussian.class_statistics import ClassStatistics
-from deepccg.gaussian.shared_covariance import ClassScores, likeliest_strength
+from deepccg.gaussian.shared_covariance import ClassScores, likeliest_strength, most_rows
 
 # Under a half-life examples count more and more, up to 2^20; then all before count less. What is
 # forgotten still counts 2^-60, so that it is known where a class once was.
@@ -60,16 +60,18 @@ class RunningClassifier:
         self._scores: ClassScores | None = None
         self._asked = False  # since the last change
         self._asked_often = False  # also before the last change
+        self._few_rows = True  # came last, so that it may be worth while to follow them
 
-    def add(self, z: Tensor, y: Tensor) -> None:
-        """Add examples ``z [B, D]`` of classes ``y [B]``."""
-        self._age(len(y))
-        rows = self.statistics.add(z, y, self.unit)
+    def add(self, z: Tensor, y: Tensor, weight: Tensor | None = None) -> None:
+        """Add examples ``z [B, D]`` of classes ``y [B]``, each ``weight [B]`` times."""
+        self._age(len(y) if weight is None else float(weight.sum()))
+        rows = self.statistics.add(z, y, self.unit, weight)
         asked, self._asked = self._asked, False
-        if not (asked and self._followed(rows, torch.unique(y))):
+        self._few_rows = len(rows) <= most_rows(self.statistics.dim)
+        if not (asked and self._followed(rows, y if len(y) == 1 else torch.unique(y))):
             self._scores, self._asked_often = None, asked
 
-    def _age(self, examples: int) -> None:
+    def _age(self, examples: float) -> None:
         """Let what is known count less, compared with so many new examples."""
         doublings = math.log2(self.unit) + examples / self.half_life
         if doublings <= MOST_DOUBLINGS:
@@ -96,7 +98,8 @@ class RunningClassifier:
             strength = self.strength
             if strength == "marginal-likelihood":
                 strength = likeliest_strength(self.statistics)
-            follows = self._may_follow and self._asked_often and self.statistics.matrix
+            often = self._asked_often and self._few_rows
+            follows = self._may_follow and often and self.statistics.matrix
             inverse = self.student_t or follows
             self._scores = ClassScores(self.statistics, strength, self.unit, inverse=inverse)
         return self._scores

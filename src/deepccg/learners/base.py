@@ -456,6 +456,10 @@ class NetworkLearner(Learner, Generic[ConfigT]):
             parts["average"] = self.average
         return parts
 
+    def step_parts(self) -> dict[str, Stateful]:
+        """Those that the next step may change."""
+        return self.state_parts()
+
     def extra_columns(self, classes: int) -> dict[str, Column]:
         """Further columns of the memory, by name, in a state of ``classes`` outputs.
 
@@ -506,7 +510,8 @@ class NetworkLearner(Learner, Generic[ConfigT]):
             return
         steps, self._in_transaction = self.steps, True
         try:
-            with rolled_back_on_error(self.state_parts().values(), often=often):
+            parts = self.step_parts() if often else self.state_parts()
+            with rolled_back_on_error(parts.values(), often=often):
                 yield
         except BaseException:
             self.steps = steps

@@ -112,6 +112,12 @@ class StatefulGenerator:
         self.generator.set_state(state.tensors["state"].cpu())
 
 
+def _rollback_point(part: Stateful) -> Callable[[], None]:
+    """Return what brings a part back, in its own way if it has one."""
+    own: Callable[[], Callable[[], None]] | None = getattr(part, "rollback_point", None)
+    return rollback_by_state(part) if own is None else own()
+
+
 def rollback_by_state(part: Stateful) -> Callable[[], None]:
     """Return what brings any part back at any later time."""
     before = part.state()
@@ -218,11 +224,7 @@ def rolled_back_on_error(parts: Iterable[Stateful], *, often: bool) -> Iterator[
 
     With ``often``, room for the copies is kept for the next time.
     """
-    quick = StatefulModule if often else ()
-    roll_back = [
-        part.rollback_point() if isinstance(part, quick) else rollback_by_state(part)
-        for part in parts
-    ]
+    roll_back = [_rollback_point(part) if often else rollback_by_state(part) for part in parts]
     try:
         yield
     except BaseException:

@@ -26,7 +26,8 @@ from deepccg.learners.base import NetworkLearner
 from deepccg.learners.half_lives import HalfLifeMixture
 from deepccg.learners.readout import combine
 from deepccg.learners.state import Stateful
-from deepccg.networks import map_in_chunks, unfitted_features
+from deepccg.memory import MemoryStore
+from deepccg.networks import FixedFeatures, map_in_chunks, unfitted_features
 
 PriorStrength = Annotated[
     PositiveFloat | Literal["marginal-likelihood"],
@@ -39,6 +40,9 @@ Covariance = Annotated[
     Literal["shared", "isotropic"],
     Field(description="one matrix for all classes, or one number: then the nearest mean wins"),
 ]
+
+
+WEIGHT = "weight"  # of examples that wait: a column of the memory
 
 
 class CCGConfig(MethodConfig):
@@ -88,6 +92,7 @@ class CCG(NetworkLearner[CCGConfig]):
     def build_state(self, seed: int) -> None:
         """Statistics that forget nothing, and those of each half-life."""
         super().build_state(seed)
+        self._features = [m for m in self.network.modules() if isinstance(m, FixedFeatures)]
         self.statistics = self._new_statistics()
         self._provisional: tuple[nn.Module, HalfLifeMixture] | None = None
 
@@ -109,11 +114,17 @@ class CCG(NetworkLearner[CCGConfig]):
         mixture.grow(len(self.class_table))
         return mixture
 
-    def learn(self, batch: Batch) -> StepInfo:
-        """Add the batch to the statistics, once the features are fitted."""
+    def learn(self, batch: Batch, weight: Tensor | None = None) -> StepInfo:
+        """Add the batch to the statistics, once the features are fitted.
+
+        Args:
+            batch: Examples and their labels.
+            weight: How often each counts, ``[B]``, above 0; two is as if it came twice. Either all
+                batches that wait have weights, or none.
+        """
         x, y, task_idx = self.begin_step(batch)
         try:
-            self._take(x, y, task_idx)
+            self._take(x, y, task_idx, None if weight is None else weight.to(x.device, self.dtype))
         except Diverged:
             self.class_table.uncount(batch.y.tolist())  # the statistics are without them
             raise
@@ -122,28 +133,48 @@ class CCG(NetworkLearner[CCGConfig]):
     @property
     def ready(self) -> bool:
         """Whether the features are fitted, so that statistics can be taken."""
-        return next(unfitted_features(self.network), None) is None
+        return all(bool(features.fitted) for features in self._features)
 
     def fit_network(self, x: Tensor) -> None:
         """Nothing yet: the features are fitted to more than the first batch."""
 
-    def _take(self, x: Tensor, y: Tensor, task_idx: Tensor) -> None:
+    def _take(self, x: Tensor, y: Tensor, task_idx: Tensor, weight: Tensor | None) -> None:
         """Learn examples, or let them wait until there are enough to fit the features to."""
         self._provisional = None
         self.statistics.grow(len(self.class_table))
         if not self.ready:
-            wanted = max(each.first_examples for each in unfitted_features(self.network))
-            if self.memory.size + len(y) < min(wanted, self.memory.capacity + 1):
-                self.memory.append(x, y, task_idx)
+            waiting = self.memory
+            if not self._enough(y, weight):
+                waiting.append(x, y, task_idx, **({} if weight is None else {WEIGHT: weight}))
                 return
-            if self.memory.size:
-                x, y = torch.cat([self.memory.x, x]), torch.cat([self.memory.y, y])
-            self.memory.clear()
+            if waiting.size:
+                x, y = torch.cat([waiting.x, x]), torch.cat([waiting.y, y])
+                weight = None if weight is None else torch.cat([waiting[WEIGHT], weight])
+            waiting.clear()
             super().fit_network(x)
+        self._add(x, y, weight)
+
+    def stop_waiting(self) -> None:
+        """Fit the features to the examples that wait, however few, and learn these."""
+        if not self.ready and self.memory.size:
+            held, weight, self._provisional = self.memory, _weight(self.memory), None
+            x, y = held.x, held.y
+            held.clear()
+            super().fit_network(x)
+            self._add(x, y, weight)
+
+    def _add(self, x: Tensor, y: Tensor, weight: Tensor | None) -> None:
         z = self.embed(x)
         if not has_finite_squares(z):
             raise Diverged(f"the features of step {self.steps + 1} are too large: scale the inputs")
-        self.statistics.learn(z, y)
+        self.statistics.learn(z, y, None if weight is None else weight.double())
+
+    def _enough(self, y: Tensor, weight: Tensor | None) -> bool:
+        """Whether the features can be fitted with these examples, or there is no room to wait."""
+        waiting, new = self.memory, len(y) if weight is None else float(weight.sum())
+        held = float(waiting[WEIGHT].sum()) if weight is not None and waiting.size else waiting.size
+        wanted = max(each.first_examples for each in unfitted_features(self.network))
+        return held + new >= wanted or waiting.size + len(y) > waiting.capacity
 
     def follow(self) -> None:
         """Make predictions after every step cheap: O(B D^2), for an inverse that is kept.
@@ -151,7 +182,7 @@ class CCG(NetworkLearner[CCGConfig]):
         They differ from those of a learner that was loaded from a file in rounding.
         """
         for member in self.statistics.members:
-            member.follow = True
+            member.follow = member.statistics.delayed = True
 
     def merge(self, other: "CCG") -> None:
         """Add everything that ``other`` has learned, as if this learner had learned it, too.
@@ -163,18 +194,21 @@ class CCG(NetworkLearner[CCGConfig]):
         self._require_mergeable(other)
         columns, tasks = self.class_table.merge(other.class_table)
         self.statistics.grow(len(self.class_table))
-        waiting = [(other.memory.x, columns[other.memory.y], tasks[other.memory.task])]
+        held = other.memory
+        waiting = [(held.x, columns[held.y], tasks[held.task], _weight(held))]
         if other.ready and not self.ready:
-            waiting.append((self.memory.x, self.memory.y, self.memory.task))
+            held = self.memory
+            waiting.append((held.x, held.y, held.task, _weight(held)))
             self.network.load_state_dict(other.network.state_dict())
             self.memory.clear()
         self.inputs = copy.deepcopy(other.inputs) if self.inputs.shape is None else self.inputs
         own, theirs = self.statistics.members[0], other.statistics.members[0]
         own.statistics.merge(theirs.statistics, columns.to(self.device))
+        self.statistics.weighted = self.statistics.weighted or other.statistics.weighted
         own.changed()
-        for x, y, task_idx in waiting:
+        for x, y, task_idx, weight in waiting:
             if len(y):
-                self._take(x, y, task_idx)
+                self._take(x, y, task_idx, weight)
         self.steps += other.steps
 
     def _require_mergeable(self, other: "CCG") -> None:
@@ -187,31 +221,72 @@ class CCG(NetworkLearner[CCGConfig]):
                 "merge takes a learner with the same features: copy one once it is ready"
             )
 
-    def unlearn(self, x: Tensor, y: Tensor) -> None:
+    def unlearn(self, x: Tensor, y: Tensor, weight: Tensor | None = None) -> None:
         """Take examples ``x [B, ...]`` of labels ``y [B]`` out again, exactly but for rounding.
 
-        That they were learned is not checked, as they are not stored. A class whose examples are
-        all taken out is as if it had never come.
+        That they were learned, with these weights, is only checked while they wait: afterwards they
+        are not stored. A class whose examples are all taken out is as if it had never come.
         """
         self._require_exact("unlearn")
-        if not self.ready:
-            raise InputError(f"unlearn: {self.memory.size} examples still wait to be learned")
         x = self.validate_inputs(x, "x")
         if len(x) != len(y):
             raise InputError(f"unlearn: {len(x)} examples have {len(y)} labels")
-        columns = self.class_table.uncount(y.tolist()).to(self.device)
-        if bool((self.class_table.seen > 0).any()):
-            member = self.statistics.members[0]
-            member.statistics.remove(self.embed(x), columns)
-            member.changed()
-        else:  # not even rounding is left
+        weight = None if weight is None else weight.to(x.device, self.dtype)
+        with self.transaction(often=False):
+            if self.ready:
+                self._remove(x, self.class_table.uncount(y.tolist()).to(self.device), weight)
+            else:
+                self.memory.remove(self._waiting_slots(x, y, weight))
+                self.class_table.uncount(y.tolist())
+                self._provisional = None
+
+    def _remove(self, x: Tensor, columns: Tensor, weight: Tensor | None) -> None:
+        """Take examples of these classes, which count as not seen by now, out of the statistics."""
+        seen, member = self.class_table.seen.to(self.device) > 0, self.statistics.members[0]
+        if not bool(seen.any()):  # not even rounding is left
             self.statistics.load(self._new_statistics().state())
+            return
+        weight = None if weight is None else weight.double()
+        member.statistics.remove(self.embed(x), columns, weight=weight)
+        member.changed()
+        if not torch.equal(member.statistics.count > 0, seen):
+            raise InputError("unlearn: these weights are not those that were learned")
+
+    def _waiting_slots(self, x: Tensor, y: Tensor, weight: Tensor | None) -> Tensor:
+        """Where these examples wait, each in a slot of its own, ``[B]``."""
+        waiting, free = self.memory, list(range(self.memory.size))
+        labels = [self.class_table.classes[column] for column in waiting.y.tolist()]
+        held = None if weight is None else _weight(waiting)
+        slots = []
+        for i, label in enumerate(y.tolist()):
+            alike = (
+                j
+                for j in free
+                if labels[j] == label
+                and torch.equal(waiting.x[j], x[i])
+                and (weight is None or (held is not None and held[j] == weight[i]))
+            )
+            if (found := next(alike, None)) is None:
+                raise InputError(f"unlearn: example {i} is none of the {waiting.size} that wait")
+            free.remove(found)
+            slots.append(found)
+        return torch.tensor(slots, dtype=torch.int64)
 
     def _require_exact(self, what: str) -> None:
         if self.config.half_lives:
             raise InputError(f"{what} needs statistics that forget nothing: set half_lives to ()")
 
     # Predictions
+
+    @torch.no_grad()
+    def predict_logits(self, x: Tensor, task: Task | None = None) -> Tensor:
+        """See ``Learner``. Over all classes, if each was seen, in less time."""
+        if task is not None or len(self.class_table.arrival) < len(self.class_table):
+            return super().predict_logits(x, task)
+        if not len(self.class_table):
+            raise InputError("nothing was learned yet: there is no class to predict")
+        scores = self.scores(self.validate_inputs(x, "x"))
+        return self.masked(scores, scores.new_ones(scores.shape[1], dtype=torch.bool))
 
     def scores(self, x: Tensor) -> Tensor:
         """Log p(c) p(z | c) by each half-life, ``[B, C, K]``."""
@@ -251,8 +326,11 @@ class CCG(NetworkLearner[CCGConfig]):
             for features in unfitted_features(network):
                 features.fit(self.memory.x, generator)
             statistics = self._new_statistics()
+            weight = _weight(self.memory)
+            weight = None if weight is None else weight.double()
             with torch.no_grad():
-                statistics.learn(map_in_chunks(network, self.memory.x), self.memory.y)
+                z = map_in_chunks(network, self.memory.x)
+                statistics.learn(z, self.memory.y, weight)
             self._provisional = network, statistics
         return self._provisional
 
@@ -283,18 +361,35 @@ class CCG(NetworkLearner[CCGConfig]):
         """No head: predictions are derived from the statistics."""
         return {**super().state_parts(), "statistics": self.statistics}
 
+    def step_parts(self) -> dict[str, Stateful]:
+        """See ``NetworkLearner``: once they are fitted, features stay and no example waits."""
+        parts = self.state_parts()
+        changing = ("outputs", "inputs", "statistics") if self.ready else parts
+        return {name: parts[name] for name in changing}
+
     def _validate_state(self, state: State) -> dict[str, State]:
         found = super()._validate_state(state)
-        count, outputs = found["statistics"].tensors["count"], found["outputs"].meta
-        waiting = torch.bincount(found["memory"].tensors["y"].cpu(), minlength=count.shape[1])
-        if (count[0].cpu() + waiting).tolist() != [float(n) for n in outputs["seen"]]:
+        count, seen = found["statistics"].tensors["count"][0].cpu(), found["outputs"].meta["seen"]
+        memory, weighted = found["memory"].tensors, found["statistics"].meta.get("weighted")
+        total = count + torch.bincount(memory["y"].cpu(), minlength=len(count))
+        # Under weights it is only known which classes there are.
+        fits = (total > 0).tolist() == [n > 0 for n in seen] if weighted else total.tolist() == seen
+        if not fits:
             raise StateMismatch("the state's statistics are of other examples than were counted")
+        weight = memory.get(WEIGHT)
+        if weight is not None and (weight.shape != memory["y"].shape or bool((weight <= 0).any())):
+            raise StateMismatch("the state's memory has weights that are none")
         return found
 
     def load_state_dict(self, state: State) -> None:
         """See ``Learner``."""
         super().load_state_dict(state)
         self._provisional = None
+
+
+def _weight(waiting: MemoryStore) -> Tensor | None:
+    """How often each of the examples that wait counts, ``[M]``, if they have weights."""
+    return waiting[WEIGHT] if WEIGHT in waiting.extra_bytes else None
 
 
 def _same(network: nn.Module, other: nn.Module) -> bool:

@@ -6,6 +6,7 @@ from deepccg.networks.build import (
     build_network,
     gains_from_native,
     map_in_chunks,
+    network_kind,
     require_embeddable,
     size_to_memory,
 )
@@ -14,9 +15,11 @@ from deepccg.networks.fourier import Fourier
 from deepccg.networks.mlp import MLP, Flatten, as_float
 from deepccg.networks.patches import Patches
 from deepccg.networks.resnet import Convolution, InstanceNorm, SlimResNet18
+from deepccg.networks.robust_fourier import RobustFourier
 
 __all__ = [
     "MLP", "Convolution", "FixedFeatures", "Flatten", "Fourier", "InstanceNorm", "NetworkConfig",
-    "Patches", "SlimResNet18", "as_float", "build_network", "gains_from_native", "kernels",
-    "map_in_chunks", "require_embeddable", "size_to_memory", "unfitted_features",
+    "Patches", "RobustFourier", "SlimResNet18", "as_float", "build_network", "gains_from_native",
+    "kernels", "map_in_chunks", "network_kind", "require_embeddable", "size_to_memory",
+    "unfitted_features",
 ]  # fmt: skip

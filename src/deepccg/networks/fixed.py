@@ -13,6 +13,7 @@ from deepccg.networks.mlp import ModeFreeModule
 # Standardised inputs further from the mean are cut off here: what the first inputs say of the scale
 # may be far from what comes, and sums of squares of features have to stay finite.
 LARGEST = 1e4
+MOST_DISTINCT = 1000  # inputs that features are fitted to
 # Mean squared length of an embedding, of the order of the other networks', whatever the dimension:
 # step sizes that suit those then suit these.
 SQUARED_LENGTH = 20
@@ -33,6 +34,7 @@ class FixedFeatures(ModeFreeModule):
 
     frozen = True  # the same embedding of an input, always
     first_examples = 100  # inputs that `fit` looks at; it makes do with fewer
+    distinct = False  # whether it looks at all that differ instead: their order then means nothing
     fitted: Tensor  # [], whether `fit` was called
     centre: Tensor  # [D]
     factor: Tensor  # []
@@ -50,7 +52,7 @@ class FixedFeatures(ModeFreeModule):
 
         Args:
             x: Inputs of the form that ``forward`` takes; those after ``first_examples`` are not
-                looked at.
+                looked at, unless ``distinct``.
             generator: What is drawn is drawn from it.
         """
         if bool(self.fitted):
@@ -58,7 +60,7 @@ class FixedFeatures(ModeFreeModule):
         self.check_inputs(x)
         if not len(x):
             raise InputError("features cannot be fitted to no inputs: give at least one")
-        x = x[: self.first_examples]
+        x = self._looked_at(x)
         self.fit_features(x.cpu(), generator)
         z = self.features(x).double()
         self.centre.copy_(z.mean(dim=0))
@@ -66,6 +68,14 @@ class FixedFeatures(ModeFreeModule):
         spread = known_deviation(spread, z.abs().max(), otherwise=math.sqrt(self.dim))
         self.factor.copy_(math.sqrt(SQUARED_LENGTH) / spread)
         self.fitted.fill_(True)
+
+    def _looked_at(self, x: Tensor) -> Tensor:
+        """What ``fit`` looks at; of many distinct inputs, some from all over their range."""
+        if not self.distinct:
+            return x[: self.first_examples]
+        different: Tensor = torch.unique(x, dim=0)
+        number = min(len(different), MOST_DISTINCT)
+        return different[torch.arange(number) * len(different) // number]
 
     def forward(self, x: Tensor) -> Tensor:
         """``[B, ...]`` bytes or floats ``-> [B, D]``."""
