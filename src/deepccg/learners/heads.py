@@ -95,9 +95,15 @@ class HeadLearner(NetworkLearner[ConfigT]):
         self.head.grow(len(self.class_table), self.head_generator)
         return checked
 
-    def logits(self, x: Tensor, replay: Tensor | None = None) -> Tensor:
-        """Raw logits of the batch, then of stored examples, with gradient, ``[B + R, C]``."""
-        slots = self.memory.y.new_zeros(0) if replay is None else replay
+    def logits(self, x: Tensor) -> Tensor:
+        """Raw logits of inputs as they are, with gradient, ``[B, C]``."""
+        if not self.network.training:
+            self.network.train()
+        raw: Tensor = self.head(self.network(x))
+        return raw
+
+    def logits_with_replay(self, x: Tensor, slots: Tensor) -> Tensor:
+        """Raw logits of ``replay_inputs`` with gradient, ``[B + R, C]``."""
         raw: Tensor = self.head(self.embed_with_replay(x, slots))
         return raw
 
@@ -111,7 +117,7 @@ class HeadLearner(NetworkLearner[ConfigT]):
         self: "HeadLearner[ReplayConfigT]", x: Tensor, y: Tensor, task_idx: Tensor, replay: Tensor
     ) -> Tensor:
         """Cross entropy of batch and replay in one forward, each example under its own mask."""
-        logits = self.logits(x, replay)
+        logits = self.logits_with_replay(x, replay)
         labels = self.replay_labels(y, replay)
         terms = masked_cross_entropy(logits, labels, self.masks(task_idx, replay))
         return reduce_replay(terms, len(y), self.config.reduction)

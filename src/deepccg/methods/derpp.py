@@ -55,7 +55,7 @@ class DERPP(HeadLearner[DERPPConfig]):
         for _ in self.repeats():
             replay, distilled = self.draw_replays()
             slots = replay if distilled is replay else torch.cat([replay, distilled])
-            raw = self.logits(x, slots)
+            raw = self.logits_with_replay(x, slots)
             loss = self.cross_entropy(raw, y, task_idx, replay)
             if len(distilled):  # the last rows, shared or not
                 loss = loss + self.config.alpha * self.distance(raw[-len(distilled) :], distilled)

@@ -49,6 +49,6 @@ class ERACE(HeadLearner[ERACEConfig]):
         if self.config.present_only:
             present = torch.zeros_like(masks[0]).index_fill(0, y, True)
             masks = torch.cat([masks[: len(y)] & present, masks[len(y) :]])
-        logits = self.logits(x, replay)
+        logits = self.logits_with_replay(x, replay)
         terms = masked_cross_entropy(logits, self.replay_labels(y, replay), masks)
         return reduce_replay(terms, len(y), self.config.reduction)
