@@ -318,15 +318,19 @@ class NetworkLearner(Learner, Generic[ConfigT]):
         """The options that all methods with replay have; without any effect for the others."""
         return self.config if isinstance(self.config, RecipeConfig) else RecipeConfig()
 
-    @cached_property
+    @property
     def readout(self) -> Readout:
         """What classifies embeddings: the method itself, unless the recipe says otherwise."""
-        return self if self.recipe.readout == "own" else MemoryReadout(self)
+        return self if self.recipe.readout == "own" else self._memory_readout
+
+    @cached_property
+    def _memory_readout(self) -> MemoryReadout:
+        return MemoryReadout(self)
 
     def _drop_derived(self) -> None:
         """Network or memory are about to change."""
-        if isinstance(self.readout, MemoryReadout):
-            self.readout.forget()
+        if self.recipe.readout != "own":
+            self._memory_readout.forget()
 
     @contextmanager
     def prediction_mode(self) -> Iterator[None]:

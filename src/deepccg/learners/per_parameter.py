@@ -1,6 +1,7 @@
 """Numbers that are kept for each trained parameter, whose rows grow with the classes."""
 
 from collections.abc import Callable, Sequence
+from itertools import zip_longest
 
 import torch
 from torch import Tensor
@@ -41,8 +42,8 @@ class PerParameter:
         self.steps += 1
         parameters = self._parameters()
         for kind, tensors in self.kept.items():
-            old = tensors or [None] * len(parameters)
-            tensors[:] = [_grown(*pair, kind) for pair in zip(old, parameters, strict=True)]
+            pairs = zip_longest(tensors, parameters)  # none yet before the first step
+            tensors[:] = [_grown(tensor, parameter, kind) for tensor, parameter in pairs]
         torch._foreach_add_(self.kept[AGE], 1)
 
     def state(self) -> State:

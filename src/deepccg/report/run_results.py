@@ -130,8 +130,8 @@ def _labels(configs: Sequence[RunConfig]) -> list[str]:
     names = list(map(_label, configs))
     flat = [flatten(config.model_dump(mode="json")) for config in configs]
     return [
-        ", ".join([name, *(f"{key.removeprefix('method.')} {own[key]}" for key in own)])
-        for name, own in zip(names, differing_fields(names, flat), strict=True)
+        ", ".join([name, *(f"{k.removeprefix('method.')} {own[k]}" for k in own if k in fields)])
+        for name, own, fields in zip(names, differing_fields(names, flat), flat, strict=True)
     ]
 
 
