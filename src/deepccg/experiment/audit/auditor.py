@@ -88,12 +88,7 @@ class Auditor:
 
     def state(self) -> dict[str, Any] | None:
         """Return what a checkpoint has to keep; ``None`` if not audited from the start."""
-        if not self._complete:
-            return None
-        kept = asdict(self._found)
-        if not self._found.memory_passes:
-            del kept["memory_passes"]  # as in checkpoints that are older than it
-        return kept
+        return asdict(self._found) if self._complete else None
 
     def on_batch(self, step: int) -> None:
         """Note that the batch of ``step`` was read; it is judged at the next evaluation."""
