@@ -95,8 +95,9 @@ def test_the_records_agree_with_a_loop_by_hand(tmp_path: Path, method: str, clas
 
 @pytest.mark.parametrize("method", ONLINE)
 def test_recording_leaves_learning_as_it_is(tmp_path: Path, method: str) -> None:
-    plain = run(directory=tmp_path / "plain", method=method, **QUICK)
-    followed = run(directory=tmp_path / "followed", method=method, **FOLLOWED)
+    fewer = {"method.passes": 4} if method == "gdumb" else {}  # which trains at every look
+    plain = run(directory=tmp_path / "plain", method=method, **QUICK, **fewer)
+    followed = run(directory=tmp_path / "followed", method=method, **FOLLOWED, **fewer)
     one, other = plain.learner.state_dict(), followed.learner.state_dict()
     assert one.meta == other.meta
     assert one.tensors.keys() == other.tensors.keys()

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 QUICK = ("--set", "stream.examples_per_class=20", "--checkpoint-every", "1", "--out", "out")
+SHORTER = {"gdumb": {"method.passes": 4}}  # the published 256 would take most of the tests' time
 CALLS = ("write", "fsync", "replace")  # of the module os: all that changes a run directory
 
 
@@ -199,10 +200,22 @@ class Figures:
 Forks = Callable[[list[str], str, Moment | None], Outcome]
 
 
+def command_of(method: str) -> list[str]:
+    """The words of a short run."""
+    fields = SHORTER.get(method, {}).items()
+    return [
+        "run",
+        "--method",
+        method,
+        *QUICK,
+        *(w for k, v in fields for w in ("--set", f"{k}={v}")),
+    ]
+
+
 def whole_run(forks: Forks, method: str, place: Path) -> Whole:
     """What a method leaves and prints when nothing happens."""
     began = time.monotonic()
-    done = forks(["run", "--method", method, *QUICK], str(place), None)
+    done = forks(command_of(method), str(place), None)
     assert done.status == 0, done.err
     return Whole(fingerprint(run_in(place)), done.out, done.calls, time.monotonic() - began)
 
@@ -217,7 +230,7 @@ def killed_and_continued(
     forks: Forks, method: str, place: Path, moments: list[Moment], whole: Whole, figures: Figures
 ) -> None:
     """Kill a run at each of the moments, continue it, and compare everything that it leaves."""
-    command = ["run", "--method", method, *QUICK]
+    command = command_of(method)
     for moment in moments:
         done = forks(command, str(place), moment)
         found = list((place / "out").glob("*/seed-0"))

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from killing import QUICK, Whole, fingerprint, run_in
+from killing import QUICK, SHORTER, Whole, fingerprint, run_in
 
 from deepccg.experiment import run
 from deepccg.methods import METHODS
@@ -39,7 +39,7 @@ def test_two_processes_give_the_same_bits(
         directory=tmp_path / "run",
         method=method,
         progress=disturb,
-        **{"stream.examples_per_class": 20},
+        **{"stream.examples_per_class": 20, **SHORTER.get(method, {})},
     )
     here, there = fingerprint(tmp_path / "run"), whole(method).files
     assert {name: here[name] for name in FILES} == {name: there[name] for name in FILES}

@@ -41,7 +41,7 @@ class GDumb(HeadLearner[GDumbConfig]):
     largest class gives way. So a class keeps its first examples.
 
     Learner: nothing is trained in the stream. The first answer after a step trains a copy of
-    network and head, as they were before anything was learned, by ``passes`` passes over memory:
+    network and head, as they were before anything was learned, by 256 passes over memory:
     SGD with momentum in batches of 16, a softmax over all classes seen, a step size that falls
     along cosines which restart and double in length. The copy is dropped at the next step.
 

@@ -1,17 +1,18 @@
 """Maximally interfered retrieval: replay what the batch alone would harm most."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 
 import torch
 from pydantic import Field, NonNegativeInt, PositiveInt
 from torch import Tensor
+from torch.func import functional_call
 
 from deepccg.core import Batch, StepInfo
 from deepccg.learners.class_table import ReplayMask, TrainMask
 from deepccg.learners.heads import HeadLearner, masked_cross_entropy
 from deepccg.learners.optimiser import OptimiserConfig
 from deepccg.memory import draw_uniform
+from deepccg.networks import map_in_chunks
 
 
 class MIRConfig(OptimiserConfig):
@@ -71,26 +72,27 @@ class MIR(HeadLearner[MIRConfig]):
         candidates = draw_uniform(self.memory.y, drawn, self.generator)
         if len(candidates) <= count:  # all of them, whatever their loss does
             return candidates
-        before = self.losses(candidates)
-        with self.virtual_step(gradients):
-            rise = self.losses(candidates) - before
+        after = self.losses(candidates, self.virtual_step(gradients))
+        rise = after - self.losses(candidates, self.scores)
         return candidates[rise.topk(count).indices]
 
     @torch.no_grad()
-    def losses(self, slots: Tensor) -> Tensor:
-        """Cross entropy of each of these stored examples, ``[n]``; no statistics are moved."""
-        masks = self.masks(slots[:0], slots)
-        return masked_cross_entropy(self.scores(self.memory.x[slots]), self.memory.y[slots], masks)
+    def losses(self, slots: Tensor, scores: Callable[[Tensor], Tensor]) -> Tensor:
+        """Cross entropy ``[n]`` of stored examples, by the ``scores [n, C]`` of their inputs."""
+        found, masks = scores(self.memory.x[slots]), self.masks(slots[:0], slots)
+        return masked_cross_entropy(found, self.memory.y[slots], masks)
 
-    @contextmanager
-    def virtual_step(self, gradients: Sequence[Tensor]) -> Iterator[None]:
-        """Within the block weights are one plain step further; then they are what they were."""
-        weights = [parameter.detach() for parameter in self.trainable_parameters()]
-        kept = [weight.clone() for weight in weights]
-        try:
-            if weights:
-                torch._foreach_sub_(weights, list(gradients), alpha=self.optimiser.lr)
-            yield
-        finally:
-            if weights:
-                torch._foreach_copy_(weights, kept)  # subtracting back would not give the same bits
+    def virtual_step(self, gradients: Sequence[Tensor]) -> Callable[[Tensor], Tensor]:
+        """The scores that a plain step would lead to; weights stay, running statistics too."""
+        self.network.eval()
+        weights = [weight.detach() for weight in self.trainable_parameters()]
+        moved = torch._foreach_sub(weights, list(gradients), alpha=self.optimiser.lr)
+        ahead = dict(zip(map(id, self.trainable_parameters()), moved, strict=True))
+
+        def scores(x: Tensor) -> Tensor:
+            for module in self.trainable_modules():
+                own = {k: ahead[id(w)] for k, w in module.named_parameters() if id(w) in ahead}
+                x = functional_call(module, own, x)
+            return x
+
+        return lambda x: map_in_chunks(scores, x)

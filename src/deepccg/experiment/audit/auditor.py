@@ -93,12 +93,7 @@ class Auditor:
     def state(self) -> dict[str, Any] | None:
         """Return what a checkpoint has to keep; ``None`` if not audited from the start."""
         self._count_moves()
-        if not self._complete:
-            return None
-        kept = asdict(self._found)
-        if not self._found.memory_passes:
-            del kept["memory_passes"]  # as in checkpoints that are older than it
-        return kept
+        return asdict(self._found) if self._complete else None
 
     def _count_moves(self) -> None:
         self._counter.weights.look()
