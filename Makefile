@@ -42,7 +42,7 @@ golden: $(STAMP)  ## write tests/methods/golden.json anew; say why in CHANGELOG.
 results: $(STAMP)  ## write docs/results.md and its figures from benchmarks/runs.jsonl
 	$(BIN)/python benchmarks/results.py
 
-wheel: $(STAMP)  ## build the wheel into dist/
+wheel: $(STAMP)  ## build the wheel into dist/, with compiled kernels if there is a compiler
 	$(BIN)/python -m build --wheel
 
 clean:  ## remove the environments and everything built

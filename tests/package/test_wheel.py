@@ -19,7 +19,7 @@ from PIL import Image
 from deepccg.core import compile as compilation
 from deepccg.core.compile import KernelLibrary, load_kernels
 from deepccg.gaussian import kernels as gaussian_kernels
-from deepccg.kernel_build import find_compiler
+from deepccg.kernel_build import file_name, find_compiler
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ["pyproject.toml", "setup.py", "README.md", "LICENSE", "src"]
@@ -187,8 +187,16 @@ def flip_a_bit(library: Path) -> None:
     library.write_bytes(content)
 
 
+def put_a_text(library: Path) -> None:
+    """Under the name that a whole library of this content has."""
+    library.unlink()
+    text = b"no library"
+    library.with_name(file_name(library.stem.rpartition("-")[0], text)).write_bytes(text)
+
+
 CHANGES: dict[str, Callable[[Path], None]] = {
     "damaged": flip_a_bit,
+    "not to be loaded": put_a_text,
     "cut": lambda library: os.truncate(library, 4096),
     "written by others": lambda library: library.chmod(0o666),
     "in a directory written by others": lambda library: library.parent.chmod(0o777),

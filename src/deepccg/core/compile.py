@@ -140,12 +140,10 @@ def load_kernels(room: Path, self_test: SelfTest) -> KernelLibrary | str:
         self_test: Calls each kernel on a small problem.
     """
     flags = (*FLAGS, *_VECTORS.get(torch.backends.cpu.get_cpu_capability(), ()))
-    carried = _carried_library(room, flags)
-    if carried is not None:
-        library = _tested(carried, self_test)
-        if not isinstance(library, str):
-            return library
-        _log.debug("%s: %s", carried, library)
+    carried = _carried_kernels(room, flags, self_test)
+    if not isinstance(carried, str):
+        return carried
+    _log.debug("%s", carried)
     compiler = find_compiler()
     if compiler is None:
         return "no C++ compiler was found"
@@ -162,10 +160,7 @@ def load_kernels(room: Path, self_test: SelfTest) -> KernelLibrary | str:
 
 
 def _tested(path: Path, self_test: SelfTest) -> KernelLibrary | str:
-    try:
-        library = KernelLibrary(path)
-    except OSError as error:
-        return _cannot_load(error)
+    library = KernelLibrary(path)
     return _failure(library, self_test) or library
 
 
@@ -173,20 +168,23 @@ def _cannot_load(error: OSError) -> str:
     return f"the compiled kernels cannot be kept or loaded: {error.strerror or error}"
 
 
-def _carried_library(room: Path, flags: Sequence[str]) -> Path | None:
-    """Return the library that came with the package.
+def _carried_kernels(room: Path, flags: Sequence[str], self_test: SelfTest) -> KernelLibrary | str:
+    """Return the kernels that came with the package, or why they cannot be used.
 
-    It is trusted as the code beside which it lies: who may write there may change what Python
-    imports. So neither it nor its directory may have another owner than that code, nor be easier
-    to write.
+    Their library is trusted as the code beside which it lies: who may write there may change what
+    Python imports. So neither it nor its directory may have another owner than that code, nor be
+    easier to write.
     """
-    directory = _PACKAGE / CARRIED
-    library = _whole_library(directory, library_name(room, flags)) if directory.is_dir() else None
-    if library is None:
-        return None
-    code = _PACKAGE / "core" / "compile.py"
-    as_safe = _as_safe(library, code) and _as_safe(directory, _PACKAGE)
-    return library if as_safe else None
+    directory, code = _PACKAGE / CARRIED, _PACKAGE / "core" / "compile.py"
+    try:
+        library = _whole_library(directory, library_name(room, flags))
+        if library is None:
+            return "the package carries no kernels for this processor"
+        if not (_as_safe(library, code) and _as_safe(directory, _PACKAGE)):
+            return f"{library} is not as safe as the package's code"
+        return _tested(library, self_test)
+    except OSError as error:
+        return _cannot_load(error)
 
 
 def _as_safe(path: Path, code: Path) -> bool:
