@@ -87,6 +87,7 @@ class CCG(NetworkLearner[CCGConfig]):
     """
 
     Config = CCGConfig
+    forgettable = False  # whether what each class adds to the covariance is kept by itself
 
     def build_state(self, seed: int) -> None:
         """Statistics that forget nothing, and those of each half-life."""
@@ -110,6 +111,8 @@ class CCG(NetworkLearner[CCGConfig]):
                 for half_life in (math.inf, *fields.half_lives)
             ]
         )
+        if self.forgettable:
+            mixture.members[0].statistics.keep_shares()
         mixture.grow(len(self.class_table))
         return mixture
 
@@ -183,6 +186,13 @@ class CCG(NetworkLearner[CCGConfig]):
         for member in self.statistics.members:
             member.follow = member.statistics.delayed = True
 
+    def make_forgettable(self) -> None:
+        """Before anything is learned: keep D (D + 1) / 2 numbers for each class, for ``forget``."""
+        if self.steps:
+            raise InputError("make_forgettable comes before the first example")
+        self.forgettable = True
+        self.statistics.load(self._new_statistics().state())
+
     def merge(self, other: "CCG") -> None:
         """Add everything that ``other`` has learned, as if this learner had learned it, too.
 
@@ -211,7 +221,11 @@ class CCG(NetworkLearner[CCGConfig]):
         self.steps += other.steps
 
     def _require_mergeable(self, other: "CCG") -> None:
-        if other is self or not isinstance(other, CCG) or other.config != self.config:
+        if (
+            other is self
+            or not isinstance(other, CCG)
+            or (other.config, other.forgettable) != (self.config, self.forgettable)
+        ):
             raise InputError("merge takes another CCG learner with the same fields")
         if self.inputs.shape and other.inputs.shape and self.inputs.state() != other.inputs.state():
             raise InputError("merge takes a learner of the same kind of inputs")
@@ -250,6 +264,26 @@ class CCG(NetworkLearner[CCGConfig]):
         member.changed()
         if not torch.equal(member.statistics.count > 0, seen):
             raise InputError("unlearn: these weights are not those that were learned")
+
+    def forget(self, label: int) -> None:
+        """Take a class out as if it had never come, exactly but for rounding."""
+        self._require_exact("forget")
+        if self.ready and not self.forgettable:
+            raise InputError(
+                "forget needs what the class alone has added to the covariance: set forgettable, "
+                "or give its examples to unlearn"
+            )
+        column = self.class_table.classes.index(label)
+        with self.transaction(often=False):
+            seen = int(self.class_table.seen[column])
+            self.class_table.uncount([label] * seen)
+            self.memory.remove((self.memory.y == column).nonzero().flatten())
+            self._provisional = None
+            if not bool((self.class_table.seen > 0).any()):  # not even rounding is left
+                self.statistics.load(self._new_statistics().state())
+            elif self.ready and seen:
+                self.statistics.members[0].statistics.forget(column)
+                self.statistics.members[0].changed()
 
     def _waiting_slots(self, x: Tensor, y: Tensor, weight: Tensor | None) -> Tensor:
         """Where these examples wait, each in a slot of its own, ``[B]``."""
@@ -384,6 +418,7 @@ class CCG(NetworkLearner[CCGConfig]):
         """See ``Learner``."""
         super().load_state_dict(state)
         self._provisional = None
+        self.forgettable = self.statistics.members[0].statistics.shares is not None
 
 
 def _weight(waiting: MemoryStore) -> Tensor | None:
