@@ -10,7 +10,8 @@ from deepccg.core import Batch, InputError, State, StateMismatch
 from deepccg.estimator.encoders import CHOSEN, ROBUST, WAVED
 from deepccg.estimator.spec import LearnerSpec
 from deepccg.gaussian import PackedSymmetric
-from deepccg.methods.ccg import CCG, WEIGHT
+from deepccg.methods.ccg import CCG
+from deepccg.methods.ccg_changes import WEIGHT
 
 if TYPE_CHECKING:
     from deepccg.estimator.base import StreamClassifier

@@ -157,9 +157,8 @@ class HalfLifeMixture:
                 statistics.scatter = PackedSymmetric(tensors["scatter"][k].clone())
             member.unit = float(tensors["unit"][k])
             member.changed()
-        if "shares" in tensors:
-            shares = [PackedSymmetric(share.clone()) for share in tensors["shares"]]
-            self.members[0].statistics.shares = shares
+        shares = [PackedSymmetric(share.clone()) for share in tensors.get("shares", ())]
+        self.members[0].statistics.shares = shares if "shares" in tensors else None
         self.record = tensors["record"].clone()
         self.weighted = bool(state.meta.get("weighted"))
 
