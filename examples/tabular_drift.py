@@ -1,4 +1,4 @@
-"""Tables whose world changes: DeepCCG beside River's own classifiers, each tested, then taught.
+"""Tables whose world changes: both classifiers beside River's own, each tested, then taught.
 
 Run it: ``python examples/tabular_drift.py``, or with ``--rows 500`` for a first look, or with
 ``--streams Phishing Bananas`` for other data.
@@ -25,6 +25,7 @@ from river import (
 from river.datasets import synth
 
 from deepccg.estimator.river import RiverClassifier
+from deepccg.estimator.river_ccg import RiverCCGClassifier
 
 
 def sea(rows: int) -> Any:
@@ -63,6 +64,8 @@ STREAMS: dict[str, Callable[[int], Any]] = {
 }
 
 CLASSIFIERS: dict[str, Callable[[], base.Classifier]] = {
+    "CCG": lambda: RiverCCGClassifier(seed=0),
+    "CCG, half-lives": lambda: RiverCCGClassifier(half_lives=(300, 50), seed=0),
     "DeepCCG": lambda: preprocessing.StandardScaler() | RiverClassifier(seed=0),
     "GaussianNB": naive_bayes.GaussianNB,
     "SoftmaxRegression": lambda: preprocessing.StandardScaler() | linear_model.SoftmaxRegression(),

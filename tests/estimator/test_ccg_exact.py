@@ -159,3 +159,70 @@ def test_what_cannot_have_been_learned_is_refused() -> None:
         np.testing.assert_allclose(model.predict_proba(X), before, atol=1e-9)
     with pytest.raises(InputError, match="half_lives"):
         built(half_lives=(9,)).fit(X, Y).unlearn(X[:1], Y[:1])
+
+
+# Forgetting
+
+
+def forgettable(left_out: int | None = None) -> CCGClassifier:
+    """All rows but of one class, in three calls; then the first again, one by one, with a look."""
+    model = built(forgettable=True).fit(X, Y).empty_copy()
+    for part in np.array_split(np.flatnonzero(left_out != Y), 3):
+        model.partial_fit(X[part], Y[part])
+    for row in np.flatnonzero(left_out != Y[:120]):
+        model.partial_fit(X[row : row + 1], Y[row : row + 1]).predict(X[:1])
+    return model
+
+
+def scatter_of(model: CCGClassifier) -> Any:
+    return model.learner_.statistics.members[0].statistics.scatter.dense().numpy()
+
+
+@pytest.mark.parametrize("copied", [False, True])
+def test_a_forgotten_class_has_never_come(copied: bool, tmp_path: Any) -> None:
+    model, never = forgettable(), forgettable(left_out=1)
+    whole = scatter_of(model)
+    if copied:
+        model.save(tmp_path / "model")
+        model = CCGClassifier.load(tmp_path / "model")
+    same(model.forget(1), never)
+    np.testing.assert_allclose(scatter_of(model), scatter_of(never), atol=1e-9)
+    assert np.abs(whole - scatter_of(never)).max() > 1
+    model.partial_fit(X[Y == 1], Y[Y == 1])
+    assert model.classes_.tolist() == [0, 1, 2]
+    assert model.forget([0, 1, 2]).classes_.tolist() == []
+    same(model.partial_fit(X, Y), built(forgettable=True).fit(X, Y).empty_copy().partial_fit(X, Y))
+
+
+def test_forgetting_goes_with_merging_and_unlearning() -> None:
+    empty = built(forgettable=True).fit(X, Y).empty_copy()
+    one, other = empty.empty_copy(), empty.empty_copy()
+    one.partial_fit(X[::2], Y[::2])
+    other.partial_fit(X[1::2], Y[1::2], sample_weight=np.full(len(X[1::2]), 2.0))
+    out = np.flatnonzero(Y[::2] == 2)[:5]
+    one.merge(other).unlearn(X[::2][out], Y[::2][out]).forget(2)
+    left = Y != 2
+    weight = np.where(np.arange(len(X)) % 2, 2.0, 1.0)
+    same(one, empty.empty_copy().partial_fit(X[left], Y[left], sample_weight=weight[left]))
+
+
+def test_a_class_that_waits_is_forgotten() -> None:
+    left = Y[:60] != 1
+    same(
+        built().partial_fit(X[:60], Y[:60]).forget(1),
+        built().partial_fit(X[:60][left], Y[:60][left]),
+    )
+
+
+def test_forgetting_is_refused_where_it_cannot_be_exact() -> None:
+    model = built().fit(X, Y)
+    before = model.predict_proba(X)
+    with pytest.raises(InputError, match="set forgettable, or give its examples to unlearn"):
+        model.forget(1)
+    with pytest.raises(InputError, match="never seen"):
+        model.forget(5)
+    with pytest.raises(InputError, match="start again with fit"):
+        model.set_params(forgettable=True).partial_fit(X, Y)
+    assert np.array_equal(model.predict_proba(X), before)
+    with pytest.raises(InputError, match="not both"):
+        built(forgettable=True, half_lives=(9,)).fit(X, Y)

@@ -95,6 +95,6 @@ def test_tabular_drift(capsys: pytest.CaptureFixture[str]) -> None:
     found = runpy.run_path(str(EXAMPLES / "tabular_drift.py"))["main"](rows=60)
     printed = capsys.readouterr().out.splitlines()
     assert [line.split("|")[1].strip() for line in printed[2:]] == list(found)
-    assert [len(accuracies) for accuracies in found.values()] == [4] * 5
+    assert [len(accuracies) for accuracies in found.values()] == [4] * 7
     images, *_ = found["DeepCCG"]
     assert images > 2 / 7  # of seven classes, the first predictions included

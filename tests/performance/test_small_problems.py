@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from torch.utils._python_dispatch import TorchDispatchMode  # PyTorch documents no public name
 
-from deepccg import DeepCCGClassifier
+from deepccg import CCGClassifier, DeepCCGClassifier
 from deepccg.estimator.river import RiverClassifier
 from deepccg.gaussian import kernels
 
@@ -16,6 +16,7 @@ FEATURES, CLASSES, PER_CLASS = 64, 10, 20
 SETTING = {"memory": CLASSES * PER_CLASS, "encoder_params": {"layers": (100, 80)}}
 # A few more than were counted, so that another release of PyTorch may split one or two.
 MOST = {"kernels": {100: 152, 1: 152}, "PyTorch": {100: 216, 1: 216}}
+MOST_OF_CLOSED_FORM = {100: 215, 1: 154}
 
 
 class Operations(TorchDispatchMode):
@@ -96,3 +97,18 @@ def test_operations_do_not_grow_with_the_batch_or_the_classes(random):
     few, many = rows(20, random), rows(400, random)
     small = operations_of(lambda: model.partial_fit(*few))
     assert operations_of(lambda: model.partial_fit(*many)) <= small + 5
+
+
+@pytest.mark.parametrize(("number", "most"), MOST_OF_CLOSED_FORM.items())
+def test_operations_of_the_closed_form(number, most, random):
+    """A step and the prediction after it; no more in any of them, however many came before."""
+    model = CCGClassifier(random_state=0).partial_fit(*rows(1000, random))
+    for _ in range(3):  # asked after every step, it follows
+        model.partial_fit(*rows(1, random)).predict(rows(1, random)[0])
+    counts = []
+    for _ in range(70):
+        batch = rows(number, random)
+        counts.append(
+            operations_of(lambda batch=batch: model.partial_fit(*batch).predict(batch[0]))
+        )
+    assert sorted(counts)[60] <= most  # now and then the matrix is solved for afresh

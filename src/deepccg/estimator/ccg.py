@@ -2,7 +2,7 @@
 
 import copy
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Self, cast
 
 import torch
@@ -15,7 +15,7 @@ from deepccg.estimator.encoders import chosen_encoder
 from deepccg.estimator.inputs import check_inputs, check_labels, check_weights
 from deepccg.estimator.labels import LabelTable
 from deepccg.estimator.persistence import transaction
-from deepccg.estimator.plain_labels import Labels
+from deepccg.estimator.plain_labels import Labels, plain_labels
 from deepccg.estimator.spec import LearnerSpec
 from deepccg.estimator.turns import turns
 from deepccg.estimator.unlearning import relabelled, without_classes
@@ -46,6 +46,8 @@ class CCGClassifier(StreamClassifier):
             frequent.
         half_lives: For classes that change: statistics that forget half of what they know in so
             many examples, such as ``(300, 50)``, each trusted as it foretells what comes.
+        forgettable: Whether a class can be forgotten without its examples at hand: what it adds to
+            the covariance is then kept by itself, as many numbers as all have together.
         random_state: Seeds the features.
 
     Attributes:
@@ -72,12 +74,14 @@ class CCGClassifier(StreamClassifier):
         encoder_params: Mapping[str, Any] | None = None,
         class_prior: str = "uniform",
         half_lives: Sequence[float] | None = None,
+        forgettable: bool = False,
         random_state: Any = None,
     ) -> None:
         self.encoder = encoder
         self.encoder_params = encoder_params
         self.class_prior = class_prior
         self.half_lives = half_lives
+        self.forgettable = forgettable
         self.random_state = random_state
 
     @classmethod
@@ -86,6 +90,8 @@ class CCGClassifier(StreamClassifier):
         encoder, half_lives = params["encoder"], params["half_lives"]
         if not (isinstance(encoder, nn.Module) or encoder in ("auto", "identity")):
             raise InputError(f"encoder is {encoder!r}: choose auto or identity, or give a module")
+        if half_lives and params["forgettable"]:
+            raise InputError("half_lives forget by themselves: set them, or forgettable, not both")
         listed = list(half_lives) if isinstance(half_lives, Sequence) else half_lives or []
         return {
             **params,
@@ -136,6 +142,8 @@ class CCGClassifier(StreamClassifier):
         with transaction(self):
             x, labels, weight = self._examples(X, y, sample_weight, "learner_" not in vars(self))
             table, codes, declared, _ = self._learn_labels(labels, x, classes)
+            if bool(self.forgettable) != self.learner_.forgettable:
+                raise InputError("forgettable was set after learning began: start again with fit")
             with self.learner_.transaction():
                 if classes is not None:
                     self.learner_.class_table.declare(range(declared))
@@ -197,12 +205,30 @@ class CCGClassifier(StreamClassifier):
                 self.learner_.unlearn(x, torch.from_numpy(codes), weight)
                 seen = self.learner_.class_table.seen.tolist()
                 gone = [code for code, n in zip(self.learner_.classes, seen, strict=True) if not n]
-                kept = self._labels.without(set(gone) & set(codes.tolist()))
-                state = without_classes(self.learner_.state_dict(), kept.new_code, kept.new_task)
-            if len(kept.table) < len(self._labels):
-                self._labels, self.classes_ = kept.table, kept.table.labels
-                self._rebuild(self._spec.renumbered(kept.new_code), state)
+                self._drop(set(gone) & set(codes.tolist()))
         return self
+
+    def forget(self, cls: Any) -> Self:
+        """Remove a label, or several, as if no example had come with it; needs ``forgettable``.
+
+        The features keep the scale they were fitted to.
+        """
+        with transaction(self):
+            check_is_fitted(self)
+            codes = self._labels.encode(plain_labels(cls)).tolist()
+            with self.learner_.transaction(often=False):
+                for code in codes:
+                    self.learner_.forget(code)
+                self._drop(codes)
+        return self
+
+    def _drop(self, codes: Collection[int]) -> None:
+        """Remove classes of which no example is left."""
+        if codes:
+            kept = self._labels.without(codes)
+            state = without_classes(self.learner_.state_dict(), kept.new_code, kept.new_task)
+            self._labels, self.classes_ = kept.table, kept.table.labels
+            self._rebuild(self._spec.renumbered(kept.new_code), state)
 
     def _examples(
         self,
@@ -222,4 +248,6 @@ class CCGClassifier(StreamClassifier):
 
     def _rebuild(self, spec: LearnerSpec, state: State | None = None) -> None:
         super()._rebuild(spec, state)
+        if self.forgettable and state is None:
+            self.learner_.make_forgettable()
         self.learner_.follow()

@@ -21,6 +21,7 @@ class RiverCCGClassifier(RiverClassifier):
         encoder_params: For ``"auto"``: ``{"features": 500}``, how many cosines.
         class_prior: ``"uniform"``, or ``"observed"``: as probable as they were frequent.
         half_lives: For classes that change, in examples, such as ``(300, 50)``.
+        forgettable: Whether a label can be forgotten; see ``CCGClassifier``.
         seed: Of the features.
 
     Attributes:
@@ -46,12 +47,14 @@ class RiverCCGClassifier(RiverClassifier):
         encoder_params: Mapping[str, Any] | None = None,
         class_prior: str = "uniform",
         half_lives: Sequence[float] | None = None,
+        forgettable: bool = False,
         seed: int | None = None,
     ) -> None:
         self.encoder = encoder
         self.encoder_params = encoder_params
         self.class_prior = class_prior
         self.half_lives = half_lives
+        self.forgettable = forgettable
         self.seed = seed
         self._begin(
             CCGClassifier(
@@ -59,6 +62,11 @@ class RiverCCGClassifier(RiverClassifier):
                 encoder_params=encoder_params,
                 class_prior=class_prior,
                 half_lives=half_lives,
+                forgettable=forgettable,
                 random_state=seed,
             )
         )
+
+    def forget(self, cls: Any) -> None:
+        """Remove a label, or several, as if no example had come with it; needs ``forgettable``."""
+        self.classifier.forget(cls)

@@ -17,6 +17,7 @@ from deepccg.learners.error_rates import without_rates
 from deepccg.methods.deepccg import ERRORS
 
 _BY_CLASS = {"statistics.count", "statistics.mean", "statistics.record"}  # [K, C, ...], CCG's
+_SHARES = "statistics.shares"  # [C, P], CCG's
 
 
 def unlearn(state: State, labels: LabelTable, cls: Any, index: Any) -> tuple[State, Renumbered]:
@@ -94,6 +95,8 @@ def without_classes(
     tensors = dict(left.tensors)
     for name in _BY_CLASS & tensors.keys():
         tensors[name] = tensors[name][:, columns]
+    if _SHARES in tensors:
+        tensors[_SHARES] = tensors[_SHARES][columns]
     for name, ranks in (("memory.y", new_column), ("memory.task", new_task_idx)):
         renumbered = [ranks[value] for value in tensors[name].tolist()]
         tensors[name] = torch.tensor(renumbered, dtype=torch.int64, device=y.device)

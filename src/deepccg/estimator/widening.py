@@ -10,7 +10,8 @@ from deepccg.core import Batch, InputError, State, StateMismatch
 from deepccg.estimator.encoders import CHOSEN, ROBUST, WAVED
 from deepccg.estimator.spec import LearnerSpec
 from deepccg.gaussian import PackedSymmetric
-from deepccg.methods.ccg import CCG, WEIGHT
+from deepccg.methods.ccg import CCG
+from deepccg.methods.ccg_changes import WEIGHT
 
 if TYPE_CHECKING:
     from deepccg.estimator.base import StreamClassifier
@@ -86,13 +87,11 @@ def _widened_statistics(state: State, width: int) -> State:
             tensors[name] = pad(tensors[name], (0, more))
     if "network.deviation" in tensors:  # they are not known
         tensors["network.deviation"] = pad(tensors["network.deviation"], (0, more), value=1.0)
-    if tensors["statistics.scatter"].ndim == 2:
-        tensors["statistics.scatter"] = torch.stack(
-            [
-                PackedSymmetric.of(pad(PackedSymmetric(each).dense(), (0, more, 0, more))).values
-                for each in tensors["statistics.scatter"]
-            ]
-        )
+    for name in ("statistics.scatter", "statistics.shares"):
+        if name in tensors and tensors[name].ndim == 2:
+            dense = [PackedSymmetric(each).dense() for each in tensors[name]]
+            wide = [PackedSymmetric.of(pad(each, (0, more, 0, more))).values for each in dense]
+            tensors[name] = torch.stack(wide)
     return _of_width(State(tensors, state.meta), width)
 
 

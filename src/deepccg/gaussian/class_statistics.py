@@ -36,6 +36,7 @@ class ClassStatistics:
         self.delayed = False  # whether rows of the scatter wait until it is asked for, or a few
         self._scatter: PackedSymmetric | None = None  # [D, D], once something was added
         self._rows: list[Tensor] = []  # that wait, [1, D] each
+        self.shares: list[PackedSymmetric] | None = None  # of each class in the scatter, if kept
 
     @property
     def scatter(self) -> PackedSymmetric | None:
@@ -52,6 +53,7 @@ class ClassStatistics:
         copied = copy.copy(self)
         copied.count, copied.mean = self.count.clone(), self.mean.clone()
         copied.trace, copied._rows = self.trace.clone(), list(self._rows)
+        copied.shares = None if self.shares is None else list(self.shares)  # each is replaced
         if self._scatter is not None and not self.delayed:  # or else it is replaced, not changed
             copied._scatter = PackedSymmetric(self._scatter.values.clone())
         return copied
@@ -61,6 +63,22 @@ class ClassStatistics:
         if (missing := classes - len(self.count)) > 0:
             self.count = torch.cat([self.count, self.count.new_zeros(missing)])
             self.mean = torch.cat([self.mean, self.mean.new_zeros(missing, self.dim)])
+            if self.shares is not None:
+                self.shares += [self._zeros() for _ in range(missing)]
+
+    def keep_shares(self) -> None:
+        """From the first example on, keep the share of each class, which ``forget`` takes out."""
+        self.shares = [self._zeros() for _ in range(len(self.count))]
+
+    def forget(self, column: int) -> None:
+        """Take a class out, as if it had never come."""
+        if self.shares is None or self.scatter is None:
+            raise ValueError("the shares of the classes were not kept")
+        share = self.shares[column]
+        self._replaceable_scatter().values.sub_(share.values)
+        self.trace -= share.dense(torch.float64).diagonal().sum()
+        self.count[column], self.mean[column] = 0.0, 0.0
+        self.shares[column] = self._zeros()
 
     def add(self, z: Tensor, y: Tensor, unit: float = 1.0, weight: Tensor | None = None) -> Tensor:
         """Add examples ``z [B, D]`` of classes ``y [B]``.
@@ -76,7 +94,7 @@ class ClassStatistics:
         """
         classes, count, mean, within = _by_class(z, y, unit, weight)
         rows = torch.cat([within, self._include(classes, count, mean)])
-        self._add_rows(rows, 1.0)
+        self._add_rows(rows, 1.0, torch.cat([y[: len(within)], classes]))
         return rows
 
     def remove(
@@ -85,22 +103,27 @@ class ClassStatistics:
         """Take out examples that were added; returns rows by which the scatter has shrunk."""
         classes, count, mean, within = _by_class(z, y, unit, weight)
         rows = torch.cat([within, self._exclude(classes, count, mean)])
-        self._add_rows(rows, -1.0)
+        self._add_rows(rows, -1.0, torch.cat([y[: len(within)], classes]))
         return rows
 
     def merge(self, other: "ClassStatistics", columns: Tensor) -> None:
         """Add all that ``other`` has seen; its class c is class ``columns[c]`` here."""
         seen = other.count > 0
         means = other.mean[seen].double()
-        self._add_rows(self._include(columns[seen], other.count[seen], means), 1.0)
+        own = columns[seen]
+        self._add_rows(self._include(own, other.count[seen], means), 1.0, own)
         self.trace += other.trace
+        if self.shares is not None and other.shares is not None:
+            for column, share in zip(columns.tolist(), other.shares, strict=True):
+                self.shares[column] = PackedSymmetric(self.shares[column].values + share.values)
         if other.scatter is not None:
             self._replaceable_scatter().values.add_(other.scatter.values)
 
     @property
     def scatter_bytes(self) -> int:
-        """Bytes of the matrix."""
-        return 0 if self.scatter is None else self.scatter.values.nbytes
+        """Bytes of the matrix, and of the shares in it."""
+        matrices = [*([] if self.scatter is None else [self.scatter]), *(self.shares or [])]
+        return sum(matrix.values.nbytes for matrix in matrices)
 
     def scale(self, factor: float) -> None:
         """Count everything so far ``factor`` times."""
@@ -134,11 +157,17 @@ class ClassStatistics:
         self.mean[classes] = moved.to(self.mean.dtype)
         return (before * ratio).sqrt()[:, None] * offset
 
-    def _add_rows(self, rows: Tensor, sign: float) -> None:
+    def _add_rows(self, rows: Tensor, sign: float, classes: Tensor) -> None:
+        """Add ``sign * rows^T rows`` to the scatter, and to the shares of the rows' classes."""
         self.trace += sign * rows.square().sum()
         if not self.matrix:
             return
         rows = rows.to(self.mean.dtype)
+        if self.shares is not None:
+            for column in torch.unique(classes).tolist():
+                share = PackedSymmetric(self.shares[column].values.clone())
+                share.add_gram(rows[classes == column], sign)
+                self.shares[column] = share
         if not (self.delayed and len(rows) == 1 and sign == 1.0):
             self._replaceable_scatter().add_gram(rows, sign)
             return
@@ -154,10 +183,13 @@ class ClassStatistics:
     def _replaceable_scatter(self) -> PackedSymmetric:
         """The scatter, to be changed; where rows wait for it, a copy that takes its place."""
         if self._scatter is None:
-            self._scatter = PackedSymmetric.zeros(self.dim, self.mean.dtype, self.mean.device)
+            self._scatter = self._zeros()
         elif self.delayed:
             self._scatter = PackedSymmetric(self._scatter.values.clone())
         return self._scatter
+
+    def _zeros(self) -> PackedSymmetric:
+        return PackedSymmetric.zeros(self.dim, self.mean.dtype, self.mean.device)
 
 
 def _by_class(

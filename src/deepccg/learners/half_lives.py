@@ -118,6 +118,9 @@ class HalfLifeMixture:
             "unit": self.record.new_tensor([member.unit for member in self.members]),
             "record": self.record.clone(),
         }
+        if statistics[0].shares is not None:
+            none = statistics[0].mean.new_empty(0, packed_size(statistics[0].dim))
+            tensors["shares"] = torch.cat([none, *(s.values[None] for s in statistics[0].shares)])
         return State(tensors, {"weighted": True} if self.weighted else {})
 
     def check(self, state: State) -> None:
@@ -133,6 +136,8 @@ class HalfLifeMixture:
             "unit": ([members], torch.float64),
             "record": ([members, classes], torch.float64),
         }
+        if "shares" in given:  # where classes can be forgotten
+            wanted["shares"] = ([classes, packed_size(own.dim)], own.mean.dtype)
         found = {name: (list(tensor.shape), tensor.dtype) for name, tensor in given.items()}
         if found != wanted:
             raise StateMismatch(f"the state's statistics are {found}, this learner's {wanted}")
@@ -152,6 +157,8 @@ class HalfLifeMixture:
                 statistics.scatter = PackedSymmetric(tensors["scatter"][k].clone())
             member.unit = float(tensors["unit"][k])
             member.changed()
+        shares = [PackedSymmetric(share.clone()) for share in tensors.get("shares", ())]
+        self.members[0].statistics.shares = shares if "shares" in tensors else None
         self.record = tensors["record"].clone()
         self.weighted = bool(state.meta.get("weighted"))
 

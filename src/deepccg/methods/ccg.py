@@ -26,7 +26,13 @@ from deepccg.learners.base import NetworkLearner
 from deepccg.learners.half_lives import HalfLifeMixture
 from deepccg.learners.readout import combine
 from deepccg.learners.state import Stateful
-from deepccg.memory import MemoryStore
+from deepccg.methods.ccg_changes import (
+    WEIGHT,
+    forget_class,
+    merge_into,
+    take_out,
+    waiting_weight,
+)
 from deepccg.networks import FixedFeatures, map_in_chunks, unfitted_features
 
 PriorStrength = Annotated[
@@ -40,9 +46,6 @@ Covariance = Annotated[
     Literal["shared", "isotropic"],
     Field(description="one matrix for all classes, or one number: then the nearest mean wins"),
 ]
-
-
-WEIGHT = "weight"  # of examples that wait: a column of the memory
 
 
 class CCGConfig(MethodConfig):
@@ -88,15 +91,16 @@ class CCG(NetworkLearner[CCGConfig]):
 
     Config = CCGConfig
     caches_embeddings = False  # examples wait for the features to be fitted
+    forgettable = False  # whether what each class adds to the covariance is kept by itself
 
     def build_state(self, seed: int) -> None:
         """Statistics that forget nothing, and those of each half-life."""
         super().build_state(seed)
         self._features = [m for m in self.network.modules() if isinstance(m, FixedFeatures)]
-        self.statistics = self._new_statistics()
-        self._provisional: tuple[nn.Module, HalfLifeMixture] | None = None
+        self.statistics = self.new_statistics()
+        self.provisional: tuple[nn.Module, HalfLifeMixture] | None = None
 
-    def _new_statistics(self) -> HalfLifeMixture:
+    def new_statistics(self) -> HalfLifeMixture:
         """Statistics of no example."""
         fields, shared = self.config, self.config.covariance == "shared"
         mixture = HalfLifeMixture(
@@ -111,6 +115,8 @@ class CCG(NetworkLearner[CCGConfig]):
                 for half_life in (math.inf, *fields.half_lives)
             ]
         )
+        if self.forgettable:
+            mixture.members[0].statistics.keep_shares()
         mixture.grow(len(self.class_table))
         return mixture
 
@@ -124,7 +130,7 @@ class CCG(NetworkLearner[CCGConfig]):
         """
         x, y, task_idx = self.begin_step(batch)
         try:
-            self._take(x, y, task_idx, None if weight is None else weight.to(x.device, self.dtype))
+            self.take(x, y, task_idx, None if weight is None else weight.to(x.device, self.dtype))
         except Diverged:
             self.class_table.uncount(batch.y.tolist())  # the statistics are without them
             raise
@@ -138,9 +144,9 @@ class CCG(NetworkLearner[CCGConfig]):
     def fit_network(self, x: Tensor) -> None:
         """Nothing yet: the features are fitted to more than the first batch."""
 
-    def _take(self, x: Tensor, y: Tensor, task_idx: Tensor, weight: Tensor | None) -> None:
+    def take(self, x: Tensor, y: Tensor, task_idx: Tensor, weight: Tensor | None) -> None:
         """Learn examples, or let them wait until there are enough to fit the features to."""
-        self._provisional = None
+        self.provisional = None
         self.statistics.grow(len(self.class_table))
         if not self.ready:
             waiting = self.memory
@@ -157,7 +163,7 @@ class CCG(NetworkLearner[CCGConfig]):
     def stop_waiting(self) -> None:
         """Fit the features to the examples that wait, however few, and learn these."""
         if not self.ready and self.memory.size:
-            held, weight, self._provisional = self.memory, _weight(self.memory), None
+            held, weight, self.provisional = self.memory, waiting_weight(self.memory), None
             x, y = held.x, held.y
             held.clear()
             super().fit_network(x)
@@ -184,42 +190,22 @@ class CCG(NetworkLearner[CCGConfig]):
         for member in self.statistics.members:
             member.follow = member.statistics.delayed = True
 
+    def make_forgettable(self) -> None:
+        """Before anything is learned: keep D (D + 1) / 2 numbers for each class, for ``forget``."""
+        if self.steps:
+            raise InputError("make_forgettable comes before the first example")
+        self.forgettable = True
+        self.clear_statistics()
+
     def merge(self, other: "CCG") -> None:
         """Add everything that ``other`` has learned, as if this learner had learned it, too.
 
         Both must have the same features, fitted to the same inputs: copy a learner, or its saved
         state, once ``ready``, and give each copy a part of the data.
         """
-        self._require_exact("merge")
-        self._require_mergeable(other)
-        columns, tasks = self.class_table.merge(other.class_table)
-        self.statistics.grow(len(self.class_table))
-        held = other.memory
-        waiting = [(held.x, columns[held.y], tasks[held.task], _weight(held))]
-        if other.ready and not self.ready:
-            held = self.memory
-            waiting.append((held.x, held.y, held.task, _weight(held)))
-            self.network.load_state_dict(other.network.state_dict())
-            self.memory.clear()
-        self.inputs = copy.deepcopy(other.inputs) if self.inputs.shape is None else self.inputs
-        own, theirs = self.statistics.members[0], other.statistics.members[0]
-        own.statistics.merge(theirs.statistics, columns.to(self.device))
-        self.statistics.weighted = self.statistics.weighted or other.statistics.weighted
-        own.changed()
-        for x, y, task_idx, weight in waiting:
-            if len(y):
-                self._take(x, y, task_idx, weight)
-        self.steps += other.steps
-
-    def _require_mergeable(self, other: "CCG") -> None:
-        if other is self or not isinstance(other, CCG) or other.config != self.config:
+        if other is self or not isinstance(other, CCG):
             raise InputError("merge takes another CCG learner with the same fields")
-        if self.inputs.shape and other.inputs.shape and self.inputs.state() != other.inputs.state():
-            raise InputError("merge takes a learner of the same kind of inputs")
-        if self.ready and other.ready and not _same(self.network, other.network):
-            raise InputError(
-                "merge takes a learner with the same features: copy one once it is ready"
-            )
+        merge_into(self, other)
 
     def unlearn(self, x: Tensor, y: Tensor, weight: Tensor | None = None) -> None:
         """Take examples ``x [B, ...]`` of labels ``y [B]`` out again, exactly but for rounding.
@@ -227,54 +213,15 @@ class CCG(NetworkLearner[CCGConfig]):
         That they were learned, with these weights, is only checked while they wait: afterwards they
         are not stored. A class whose examples are all taken out is as if it had never come.
         """
-        self._require_exact("unlearn")
-        x = self.validate_inputs(x, "x")
-        if len(x) != len(y):
-            raise InputError(f"unlearn: {len(x)} examples have {len(y)} labels")
-        weight = None if weight is None else weight.to(x.device, self.dtype)
-        with self.transaction(often=False):
-            if self.ready:
-                self._remove(x, self.class_table.uncount(y.tolist()).to(self.device), weight)
-            else:
-                self.memory.remove(self._waiting_slots(x, y, weight))
-                self.class_table.uncount(y.tolist())
-                self._provisional = None
+        take_out(self, x, y, weight)
 
-    def _remove(self, x: Tensor, columns: Tensor, weight: Tensor | None) -> None:
-        """Take examples of these classes, which count as not seen by now, out of the statistics."""
-        seen, member = self.class_table.seen.to(self.device) > 0, self.statistics.members[0]
-        if not bool(seen.any()):  # not even rounding is left
-            self.statistics.load(self._new_statistics().state())
-            return
-        weight = None if weight is None else weight.double()
-        member.statistics.remove(self.embed(x), columns, weight=weight)
-        member.changed()
-        if not torch.equal(member.statistics.count > 0, seen):
-            raise InputError("unlearn: these weights are not those that were learned")
+    def forget(self, label: int) -> None:
+        """Take a class out as if it had never come, exactly but for rounding."""
+        forget_class(self, label)
 
-    def _waiting_slots(self, x: Tensor, y: Tensor, weight: Tensor | None) -> Tensor:
-        """Where these examples wait, each in a slot of its own, ``[B]``."""
-        waiting, free = self.memory, list(range(self.memory.size))
-        labels = [self.class_table.classes[column] for column in waiting.y.tolist()]
-        held = None if weight is None else _weight(waiting)
-        slots = []
-        for i, label in enumerate(y.tolist()):
-            alike = (
-                j
-                for j in free
-                if labels[j] == label
-                and torch.equal(waiting.x[j], x[i])
-                and (weight is None or (held is not None and held[j] == weight[i]))
-            )
-            if (found := next(alike, None)) is None:
-                raise InputError(f"unlearn: example {i} is none of the {waiting.size} that wait")
-            free.remove(found)
-            slots.append(found)
-        return torch.tensor(slots, dtype=torch.int64)
-
-    def _require_exact(self, what: str) -> None:
-        if self.config.half_lives:
-            raise InputError(f"{what} needs statistics that forget nothing: set half_lives to ()")
+    def clear_statistics(self) -> None:
+        """Have statistics of no example: not even rounding is left."""
+        self.statistics.load(self.new_statistics().state())
 
     # Predictions
 
@@ -320,19 +267,19 @@ class CCG(NetworkLearner[CCGConfig]):
             if self.network.training:
                 self.network.eval()
             return self.network, self.statistics
-        if self._provisional is None:
+        if self.provisional is None:
             network, generator = copy.deepcopy(self.network), torch.Generator()
             generator.set_state(self.generator.get_state())
             for features in unfitted_features(network):
                 features.fit(self.memory.x, generator)
-            statistics = self._new_statistics()
-            weight = _weight(self.memory)
+            statistics = self.new_statistics()
+            weight = waiting_weight(self.memory)
             weight = None if weight is None else weight.double()
             with torch.no_grad():
                 z = map_in_chunks(network, self.memory.x)
                 statistics.learn(z, self.memory.y, weight)
-            self._provisional = network, statistics
-        return self._provisional
+            self.provisional = network, statistics
+        return self.provisional
 
     # Bytes and saved state
 
@@ -350,8 +297,8 @@ class CCG(NetworkLearner[CCGConfig]):
     def memory_usage(self) -> MemoryUsage:
         """Statistics, an inverse that is kept, and examples that wait with what answers so far."""
         kinds = {**self.statistics.bytes(), "examples": self.memory.bytes}
-        if self._provisional is not None:
-            network, statistics = self._provisional
+        if self.provisional is not None:
+            network, statistics = self.provisional
             tensors = (*network.buffers(), *network.parameters())
             held = sum(tensor.nbytes for tensor in tensors) + sum(statistics.bytes().values())
             kinds["provisional classifier"] = held  # until the next step
@@ -384,14 +331,5 @@ class CCG(NetworkLearner[CCGConfig]):
     def load_state_dict(self, state: State) -> None:
         """See ``Learner``."""
         super().load_state_dict(state)
-        self._provisional = None
-
-
-def _weight(waiting: MemoryStore) -> Tensor | None:
-    """How often each of the examples that wait counts, ``[M]``, if they have weights."""
-    return waiting[WEIGHT] if WEIGHT in waiting.extra_bytes else None
-
-
-def _same(network: nn.Module, other: nn.Module) -> bool:
-    own, given = network.state_dict(), other.state_dict()
-    return own.keys() == given.keys() and all(torch.equal(own[name], given[name]) for name in own)
+        self.provisional = None
+        self.forgettable = self.statistics.members[0].statistics.shares is not None
