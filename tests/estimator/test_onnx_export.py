@@ -67,6 +67,13 @@ def fourier(x: Any) -> nn.Module:
 CASES: dict[str, tuple[dict[str, Any], Any, str]] = {
     "mlp": ({}, vectors(), "tensor(double)"),
     "er-ace, single precision": ({"method": "er-ace"}, vectors(np.float32), "tensor(float)"),
+    "pcr": ({"method": "pcr", "epochs": 1}, images(), "tensor(uint8)"),
+    "scr": ({"method": "scr"}, vectors(), "tensor(double)"),
+    "gdumb": (
+        {"method": "gdumb", "method_params": {"passes": 4}},
+        images(3, 8),
+        "tensor(uint8)",
+    ),
     "identity, per class": (
         {"encoder": "identity", "method_params": {"variance": "per-class"}, "memory": 10},
         vectors(),
