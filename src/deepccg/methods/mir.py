@@ -10,12 +10,12 @@ from torch.func import functional_call
 from deepccg.core import Batch, StepInfo
 from deepccg.learners.class_table import ReplayMask, TrainMask
 from deepccg.learners.heads import HeadLearner, masked_cross_entropy
-from deepccg.learners.optimiser import OptimiserConfig
+from deepccg.learners.recipe import RecipeConfig
 from deepccg.memory import draw_uniform
 from deepccg.networks import map_in_chunks
 
 
-class MIRConfig(OptimiserConfig):
+class MIRConfig(RecipeConfig):
     """Fields of MIR."""
 
     replay: NonNegativeInt = Field(10, description="stored examples replayed per step")
@@ -47,15 +47,16 @@ class MIR(HeadLearner[MIRConfig]):
     def learn(self, batch: Batch) -> StepInfo:
         """The batch's gradient, what it would harm, one step on both; then the reservoir."""
         x, y, task_idx = self.begin_step(batch)
-        loss = self.loss_of(x, y, task_idx, self.memory.y.new_zeros(0))
-        gradients, value = self.gradients(loss), loss.item()
-        replay = self.most_interfered(gradients)
-        if len(replay):
-            loss = self.loss_of(x[:0], y[:0], task_idx[:0], replay)
-            added = self.gradients(loss)
-            gradients = [one + other for one, other in zip(gradients, added, strict=True)]
-            value += loss.item()
-        self.apply_gradients(gradients)
+        for _ in self.repeats():
+            loss = self.loss_of(x, y, task_idx, self.memory.y.new_zeros(0))
+            gradients, value = self.gradients(loss), loss.item()
+            replay = self.most_interfered(gradients)
+            if len(replay):
+                loss = self.loss_of(x[:0], y[:0], task_idx[:0], replay)
+                added = self.gradients(loss)
+                gradients = [one + other for one, other in zip(gradients, added, strict=True)]
+                value += loss.item()
+            self.apply_gradients(gradients)
         self.update_memory(x, y, task_idx)
         return self.end_step(value, len(replay))
 

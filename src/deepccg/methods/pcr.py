@@ -8,14 +8,15 @@ from pydantic import Field, NonNegativeInt, PositiveFloat
 from torch import Tensor, nn
 
 from deepccg.core import Batch, StepInfo
+from deepccg.learners.base import predicting
 from deepccg.learners.heads import GrowingLinear, HeadLearner
-from deepccg.learners.optimiser import OptimiserConfig
 from deepccg.learners.readout import LinearReadout, combine
+from deepccg.learners.recipe import RecipeConfig
 from deepccg.learners.strong_augmentation import Mirror, second_view
 from deepccg.memory import draw_uniform
 
 
-class PCRConfig(OptimiserConfig):
+class PCRConfig(RecipeConfig):
     """Fields of PCR."""
 
     replay: NonNegativeInt = Field(10, description="stored examples replayed per step")
@@ -75,20 +76,22 @@ class PCR(HeadLearner[PCRConfig]):
     def learn(self, batch: Batch) -> StepInfo:
         """One step on batch, replay and their second views; then the reservoir."""
         x, y, task_idx = self.begin_step(batch)
-        replay = draw_uniform(self.memory.y, self.config.replay, self.generator)
-        inputs, labels = self.replay_inputs(x, replay), self.replay_labels(y, replay)
-        views = second_view(inputs, self.generator, mirror=self.config.mirror)
-        logits = self.logits(torch.cat([inputs, views]))
-        value = self.optimise(proxy_contrast(logits, torch.cat([labels, labels])).mean())
+        for _ in self.repeats():
+            replay = draw_uniform(self.memory.y, self.config.replay, self.generator)
+            inputs, labels = self.replay_inputs(x, replay), self.replay_labels(y, replay)
+            views = second_view(inputs, self.generator, mirror=self.config.mirror)
+            logits = self.logits(torch.cat([inputs, views]))
+            value = self.optimise(proxy_contrast(logits, torch.cat([labels, labels])).mean())
         self.update_memory(x, y, task_idx)
         return self.end_step(value, len(replay))
 
+    @predicting
     def inference_module(self) -> nn.Module:
         """See ``NetworkLearner``."""
         assert isinstance(self.head, CosineHead)  # noqa: S101  (``build_head`` made it)
         weight = self.head.directions()
         readout = LinearReadout(weight, torch.zeros(len(weight)), torch.zeros(self.dim))
-        return combine(self.network, readout, self.dtype, normalise=True)
+        return combine(self.predicting_embedding(), readout, self.dtype, normalise=True)
 
 
 def proxy_contrast(logits: Tensor, y: Tensor) -> Tensor:

@@ -9,10 +9,10 @@ from pydantic import Field, NonNegativeInt, PositiveFloat
 from torch import Tensor, nn
 
 from deepccg.core import Batch, MemoryUsage, State, StepInfo, Task, derive_seed
-from deepccg.learners.base import NetworkLearner
+from deepccg.learners.base import NetworkLearner, predicting
 from deepccg.learners.nearest_mean import ClassMeans
-from deepccg.learners.optimiser import OptimiserConfig
 from deepccg.learners.readout import combine
+from deepccg.learners.recipe import RecipeConfig
 from deepccg.learners.state import Stateful, StatefulModule
 from deepccg.learners.strong_augmentation import Mirror, second_view
 from deepccg.memory import draw_uniform, offer_to_reservoir
@@ -20,7 +20,7 @@ from deepccg.memory import draw_uniform, offer_to_reservoir
 PROJECTED = 128  # dimensions in which examples are contrasted
 
 
-class SCRConfig(OptimiserConfig):
+class SCRConfig(RecipeConfig):
     """Fields of SCR."""
 
     replay: NonNegativeInt = Field(100, description="stored examples replayed per step")
@@ -60,14 +60,15 @@ class SCR(NetworkLearner[SCRConfig]):
         """One step on batch, replay and their second views; then the reservoir."""
         x, y, task_idx = self.begin_step(batch)
         self._means = None
-        replay = draw_uniform(self.memory.y, self.config.replay, self.generator)
-        inputs, labels = self.replay_inputs(x, replay), self.replay_labels(y, replay)
-        views = second_view(inputs, self.generator, mirror=self.config.mirror)
-        projected = self.project(torch.cat([inputs, views]))
-        labels = torch.cat([labels, labels])
-        value = self.optimise(
-            supervised_contrast(projected, labels, self.config.temperature).mean()
-        )
+        for _ in self.repeats():
+            replay = draw_uniform(self.memory.y, self.config.replay, self.generator)
+            inputs, labels = self.replay_inputs(x, replay), self.replay_labels(y, replay)
+            views = second_view(inputs, self.generator, mirror=self.config.mirror)
+            projected = self.project(torch.cat([inputs, views]))
+            labels = torch.cat([labels, labels])
+            value = self.optimise(
+                supervised_contrast(projected, labels, self.config.temperature).mean()
+            )
         self.update_memory(x, y, task_idx)
         return self.end_step(value, len(replay))
 
@@ -90,6 +91,7 @@ class SCR(NetworkLearner[SCRConfig]):
         """Minus the squared distance to each mean; -inf for classes without one, ``[B, C]``."""
         return self.means().scores(self.embed(x))
 
+    @predicting
     def means(self) -> ClassMeans:
         """The mean of each class under the present network."""
         if self._means is None:
@@ -101,9 +103,12 @@ class SCR(NetworkLearner[SCRConfig]):
         del task
         return self._means_of(mask[self.memory.y].nonzero().flatten()).scores
 
+    @predicting
     def inference_module(self) -> nn.Module:
         """See ``NetworkLearner``."""
-        return combine(self.network, self.means().readout(), self.dtype, normalise=True)
+        return combine(
+            self.predicting_embedding(), self.means().readout(), self.dtype, normalise=True
+        )
 
     def _means_of(self, slots: Tensor) -> ClassMeans:
         none = torch.zeros(0, self.dim, dtype=self.dtype, device=self.device)
