@@ -5,7 +5,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from functools import cached_property, wraps
+from functools import cached_property, partial, wraps
 from itertools import chain
 from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar, cast
 
@@ -113,7 +113,8 @@ class NetworkLearner(Learner, Generic[ConfigT]):
         self.config = cast(ConfigT, own_config)
         self.network = network
         self._network_state = StatefulModule("network", network)
-        self.memory = MemoryStore(memory, self.embed if self._caches_embeddings() else None)
+        embed = partial(_embedded, network) if self._caches_embeddings() else None
+        self.memory = MemoryStore(memory, embed)
         self.generator = make_generator(seed, "learner")
         self.class_table = ClassTable(classes)
         self.inputs = InputForm()
@@ -298,10 +299,7 @@ class NetworkLearner(Learner, Generic[ConfigT]):
     def embed(self, x: Tensor) -> Tensor:
         """Embeddings without gradient, ``[B, D]``; in ``prediction_mode`` those that predict."""
         network = self.predicting_embedding() if self._predicting else self.network
-        if network.training:
-            network.eval()
-        with torch.no_grad():
-            return map_in_chunks(network, x)
+        return _embedded(network, x)
 
     def embed_stored(self, slots: Tensor) -> Tensor:
         """Embeddings of stored examples without gradient, ``[n, D]``, as ``embed`` gives them."""
@@ -554,3 +552,11 @@ def _uniform_where_unknown(logits: Tensor, allowed: list[int]) -> Tensor:
     unknown = torch.isinf(logits).all(dim=1)
     logits[unknown.nonzero(), torch.tensor(allowed, device=logits.device)] = 0.0
     return logits
+
+
+def _embedded(network: nn.Module, x: Tensor) -> Tensor:
+    """Without gradient, ``[B, ...] -> [B, D]``."""
+    if network.training:
+        network.eval()
+    with torch.no_grad():
+        return map_in_chunks(network, x)
