@@ -82,7 +82,7 @@ CASES: dict[str, tuple[dict[str, Any], Any, str]] = {
     "float32 module on float64 vectors": ({"encoder": mixed()}, vectors(), "tensor(double)"),
     "slim resnet on bytes": ({"epochs": 1}, images(), "tensor(uint8)"),
     "slim resnet, averaged over views": (
-        {"epochs": 1, "method_params": {"views": 10}},
+        {"epochs": 1, "method_params": {"views": 2}},
         images(),
         "tensor(uint8)",
     ),

@@ -151,7 +151,7 @@ def test_a_run_begun_before_moves_were_counted_says_so(tmp_path: Path) -> None:
         run(directory=tmp_path / "run", progress=stop, **settings)
     target = RunDirectory(tmp_path / "run")
     state, about = load_checkpoint(target.checkpoint_path)
-    del about["audit"]["optimiser_steps"]
+    del about["audit"]["moves"]
     save_state(target.checkpoint_path, state, about)
     result = run(directory=tmp_path / "run", **settings)
     assert result.audit is not None

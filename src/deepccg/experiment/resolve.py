@@ -100,7 +100,9 @@ def _with_method_fields(config: RunConfig, learner: type[Learner]) -> RunConfig:
     _check_combinations(config)
     fields = validated(learner.Config, config.method.fields, "method")
     method = {"name": config.method.name, **fields.model_dump(mode="json")}
-    return validated(RunConfig, {**config.model_dump(mode="json"), "method": method})
+    complete = merge(config.model_dump(mode="json"), {"method": method})
+    complete["method"] = {k: v for k, v in complete["method"].items() if k in method}
+    return validated(RunConfig, complete)
 
 
 def _check_combinations(config: RunConfig) -> None:

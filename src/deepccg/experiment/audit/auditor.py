@@ -78,13 +78,13 @@ class Auditor:
         self._write, self._batches = write, position
         self._complete = position == 0 or saved is not None
         self._uncounted, self._unknown = list(range(position)), list(range(position))
-        moves = self._counter.weights
-        moves.attach(self._network)  # after whatever was loaded
+        self._counter.weights.attach(self._network)  # after whatever was loaded
         if saved is None or not position:
             return
         try:
             self._found = Findings.from_json(saved)
-            moves.moves = int(self._found.optimiser_steps or 0)
+            moves, moved = int(self._found.moves or 0), bool(self._found.moved)
+            self._counter.weights.attach(self._network, moves, moved=moved)
             self._counter.load(self._found.passes)
             self._found.passes = self._counter.counts
         except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -96,9 +96,9 @@ class Auditor:
         return asdict(self._found) if self._complete else None
 
     def _count_moves(self) -> None:
-        self._counter.weights.look()
-        if self._found.optimiser_steps is not None:  # else the count has no beginning
-            self._found.optimiser_steps = self._counter.weights.moves
+        self._found.moved = self._counter.weights.moved
+        if self._found.moves is not None:  # else the count has no beginning
+            self._found.moves = self._counter.weights.moves
 
     def on_batch(self, step: int) -> None:
         """Note that the batch of ``step`` was read; it is judged at the next evaluation."""

@@ -134,7 +134,7 @@ def fingerprint(state: State) -> str:
 
 
 class MoveCounter:
-    """Counts how often the weights of a network moved between two looks at them.
+    """Counts how often the weights of a network moved between two of its passes.
 
     PyTorch numbers the changes of every tensor, whoever makes them.
     """
@@ -142,17 +142,22 @@ class MoveCounter:
     def __init__(self) -> None:
         self.moves = 0
         self._weights: list[Tensor] = []
-        self._seen = 0
+        self._seen, self._moved = 0, False
 
-    def attach(self, network: nn.Module) -> None:
-        """Watch the trained weights of ``network`` from now on."""
+    def attach(self, network: nn.Module, moves: int = 0, *, moved: bool = False) -> None:
+        """Watch the trained weights of ``network``, after so many moves and perhaps a last one."""
         self._weights = [weight for weight in network.parameters() if weight.requires_grad]
-        self._seen = self._changes()
+        self.moves, self._seen, self._moved = moves, self._changes(), moved
 
-    def look(self) -> None:
-        """Count a move if the weights are not those of the last look."""
-        seen, self._seen = self._seen, self._changes()
-        self.moves += self._seen != seen
+    @property
+    def moved(self) -> bool:
+        """Whether the weights moved since the last pass; ``moves`` is without that."""
+        return self._moved or self._changes() != self._seen
+
+    def on_pass(self) -> None:
+        """Count a move if the weights are not those of the last pass."""
+        self.moves += self.moved
+        self._seen, self._moved = self._changes(), False
 
     def _changes(self) -> int:
         return sum(weight._version for weight in self._weights)
@@ -202,7 +207,7 @@ class PassCounter:
         if self.phase == "audit" or not isinstance(output, Tensor):
             return
         if self.phase == "learning":
-            self.weights.look()
+            self.weights.on_pass()
         plain, differentiated = _unwrapped(output)
         images = plain.numel() // self._dim
         self._count("forward", images)

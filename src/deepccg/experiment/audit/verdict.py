@@ -49,13 +49,20 @@ class Findings:
     not_searched: list[str] = field(default_factory=list)
     held: Held = field(default_factory=Held)
     passes: dict[str, dict[str, int]] = field(default_factory=dict)
-    optimiser_steps: int | None = 0  # None: an earlier version did not count
+    moves: int | None = 0  # of the weights, between passes; None: an earlier version began
+    moved: bool = False  # and once more since the last pass
+
+    @property
+    def optimiser_steps(self) -> int | None:
+        """How often the weights moved."""
+        return None if self.moves is None else self.moves + self.moved
+
     violations: list[dict[str, str]] = field(default_factory=list)
 
     @classmethod
     def from_json(cls, saved: Mapping[str, Any]) -> "Findings":
         """Read findings saved as plain values; ``TypeError`` or ``KeyError`` for anything else."""
-        return cls(**{"optimiser_steps": None, **saved, "held": Held(**saved["held"])})
+        return cls(**{"moves": None, **saved, "held": Held(**saved["held"])})
 
 
 def report(
@@ -94,7 +101,7 @@ def protocol_line(audit: Mapping[str, Any] | None) -> str:
     >>> held = Held(100, {"examples": 308_800, "logits": 0}, 312)
     >>> found = Findings(evaluations=5, test_opened=True, held=held, most_examples=100)
     >>> reads = {"passes": 1, "examples": 5000, "total": 5000, "most": 1}
-    >>> found.passes, found.optimiser_steps = {"learning": {"forward_images": 30_000}}, 1000
+    >>> found.passes, found.moves = {"learning": {"forward_images": 30_000}}, 1000
     >>> print(protocol_line(report(found, reads, 500, 100, offline=False)))
     protocol: single pass, 5,000 examples read once; memory 100 of 100 examples, 308,800 bytes \
 + 0 other; 2 optimiser steps per batch, about 200 passes over memory; no test data in training
