@@ -14,9 +14,9 @@ from deepccg.report.figures import description as fig
 from deepccg.report.figures import save, series_styles
 
 ARCHIVE = Path(__file__).with_name("closed_form.jsonl")
-CLASSES = {"cifar10": 10, "cifar100": 100}
+CLASSES = {"cifar10": 10, "cifar100": 100, "mini-imagenet": 100}
 PER_CLASS = {"task": 10, "class": 30}  # the paper's memory
-IMAGE_BYTES = 3072 + 16  # with class and task
+IMAGE_BYTES = {"cifar10": 3088, "cifar100": 3088, "mini-imagenet": 21_184}  # with class and task
 UNLIMITED = 10**8
 
 FIXED = {
@@ -62,6 +62,8 @@ def closed_form_table(dataset: str, runs: Runs) -> str:
     ]
     fixed, learned = _fixed_rows(dataset), _learned_rows(dataset, runs)
     for title, rows in (("*fixed features*", fixed), ("*the paper's network, learned*", learned)):
+        if not rows:
+            continue
         lines.append(f"| {title} |{' |' * (len(COLUMNS) + 2)}")
         for row in rows:
             cells = [percent(row.accuracy.get(cell)) for cell in COLUMNS]
@@ -145,7 +147,9 @@ def _learned_rows(dataset: str, runs: Runs) -> list[Row]:
             cell: estimates(evaluations)[f"{cell[1]}_accuracy"]
             for cell, evaluations in found.items()
         }
-        held = {s: stores * n * CLASSES[dataset] * IMAGE_BYTES for s, n in PER_CLASS.items()}
+        held = {
+            s: stores * n * CLASSES[dataset] * IMAGE_BYTES[dataset] for s, n in PER_CLASS.items()
+        }
         label = LABELS[method, "default"].replace(", `default`", "")
         rows.append(Row(label, method, accuracy, held, _seeds(accuracy)))
     return rows

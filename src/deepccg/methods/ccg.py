@@ -22,7 +22,7 @@ from deepccg.core import (
 )
 from deepccg.core import Config as MethodConfig
 from deepccg.gaussian import ClassStatistics, RunningClassifier
-from deepccg.learners.base import NetworkLearner
+from deepccg.learners.base import PREDICTED_AT_ONCE, NetworkLearner
 from deepccg.learners.half_lives import HalfLifeMixture
 from deepccg.learners.readout import combine
 from deepccg.learners.state import Stateful
@@ -228,7 +228,8 @@ class CCG(NetworkLearner[CCGConfig]):
     @torch.no_grad()
     def predict_logits(self, x: Tensor, task: Task | None = None) -> Tensor:
         """See ``Learner``. Over all classes, if each was seen, in less time."""
-        if task is not None or len(self.class_table.arrival) < len(self.class_table):
+        some = task is not None or len(self.class_table.arrival) < len(self.class_table)
+        if some or len(x) > PREDICTED_AT_ONCE:
             return super().predict_logits(x, task)
         if not len(self.class_table):
             raise InputError("nothing was learned yet: there is no class to predict")
