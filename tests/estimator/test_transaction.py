@@ -42,7 +42,7 @@ class Counting(nn.Module):
         return x / (x != OVERFLOWS)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", [name for name in METHODS if name != "gdumb"])  # embeds nothing
 def test_a_step_that_diverges(method: str, clouds: Any) -> None:
     """Weights, memory, counters, random draws: one odd value does not end a stream."""
     x, y = clouds(("dog", "cow"), 10)

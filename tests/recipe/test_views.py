@@ -91,7 +91,8 @@ def test_icarl_averages_before_it_normalises(views):
 
 
 @pytest.mark.parametrize(
-    "name", [n for n in REPLAYING if not n.startswith(("deepccg", "icarl", "protocl"))]
+    "name",
+    [n for n in REPLAYING if not n.startswith(("deepccg", "icarl", "pcr", "protocl", "scr"))],
 )
 def test_heads_average_logits(name):
     learner, x, views = trained(name, views=10), queries(), 10
@@ -111,7 +112,7 @@ def test_training_does_not_see_them(name):
         plain.predict(queries())
     assert_same_state(plain, viewing)
     apart = plain.predict_logits(queries()) - viewing.predict_logits(queries())
-    assert apart.abs().max() > 1e-6
+    assert apart.nan_to_num().abs().max() > 1e-6  # a class without exemplar has -inf in both
 
 
 @pytest.mark.parametrize("name", REPLAYING)

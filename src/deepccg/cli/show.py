@@ -115,6 +115,7 @@ def stream(
     import numpy as np
 
     from deepccg.core import InputError
+    from deepccg.records import RecordError
     from deepccg.report import StreamTask, stream_table
     from deepccg.report.figures import save, stream_from_counts
     from deepccg.streams import build_stream, default_classes_per_task, load_dataset
@@ -142,11 +143,15 @@ def stream(
     ]
     starts = np.cumsum([task.examples for task in tasks])[:-1].tolist()
     title = f"{loaded.name}, {stream}, seed {seed}"
-    Console().print(stream_table(tasks, title=title).terminal())
+    table = stream_table(tasks, title=title).terminal()
     try:
         save(stream_from_counts(presence, names, starts), png, title=title)
     except OSError as error:
         raise InputError(f"cannot write {png}: {error.strerror}") from None
+    except RecordError:  # nothing to draw with
+        Console().print(table)
+        raise
+    Console().print(table)
     Console().print(f"Drawn in {png}", highlight=False)
 
 

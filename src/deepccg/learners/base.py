@@ -537,7 +537,7 @@ class NetworkLearner(Learner, Generic[ConfigT]):
             raise StateMismatch(f"the state's {bad[0]} is not finite: the learner had diverged")
         found = split_state(self.state_parts(), state, self.device)
         extras = self.extra_columns(len(found["outputs"].meta["classes"]))
-        if EMBEDDING in found["memory"].tensors:
+        if "memory" in found and EMBEDDING in found["memory"].tensors:
             extras = {**extras, EMBEDDING: ((self.dim,), self.dtype)}
         check_stored(found, self.dtype, extras)
         saved, defaults = meta.get("config"), self.Config().model_dump(mode="json")

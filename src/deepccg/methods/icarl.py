@@ -129,12 +129,16 @@ class ICaRL(HeadLearner[ICaRLConfig]):
     def update_memory(self, x: Tensor, y: Tensor, task_idx: Tensor) -> None:
         """Herd each class of the batch, and those whose share has shrunk."""
         self.selection.reselect(
-            x, y, task_idx, lambda index: embed_candidates(self, index, x, _unit_length)
+            x, y, task_idx, lambda index: embed_candidates(self, index, x, self.shaped)
         )
 
     def features(self, x: Tensor) -> Tensor:
         """Embeddings of length one, without gradient, ``[B, D]``."""
-        return _unit_length(self.embed(x))
+        return self.shaped(self.embed(x))
+
+    def shaped(self, z: Tensor) -> Tensor:
+        """Embeddings as they are compared: of length one, ``[B, D]``."""
+        return F.normalize(z, dim=1)
 
     def scores(self, x: Tensor) -> Tensor:
         """``-|features - mean_c|^2``; -inf for classes without exemplars, ``[B, C]``."""
@@ -162,7 +166,7 @@ class ICaRL(HeadLearner[ICaRLConfig]):
         return combine(self.predicting_embedding(), readout, self.dtype, normalise=True)
 
     def _means_of(self, slots: Tensor) -> tuple[Tensor, Tensor]:
-        features = _unit_length(self.embed_stored(slots))
+        features = self.shaped(self.embed_stored(slots))
         found = class_posterior(features, self.memory.y[slots], len(self.class_table))
         return F.normalize(found.mean, dim=1), found.count > 0
 
@@ -186,10 +190,6 @@ class ICaRL(HeadLearner[ICaRLConfig]):
         if rows > classes:
             raise StateMismatch(f"the state's copied head has {rows} rows for {classes} classes")
         return found
-
-
-def _unit_length(z: Tensor) -> Tensor:
-    return F.normalize(z, dim=1)
 
 
 def _nearness(features: Tensor, means: Tensor, known: Tensor) -> Tensor:
