@@ -29,7 +29,7 @@ BEGIN = re.compile(r"Error: cannot write to \S+: No space left on device\n")
 
 
 @pytest.mark.slow  # two runs for each example
-@settings(max_examples=12, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=6, suppress_health_check=[HealthCheck.too_slow])
 @given(place=st.floats(0, 1, exclude_max=True), part=st.floats(0, 1))
 def test_a_full_disk_is_reported_and_nothing_is_damaged(
     forks: Forks,

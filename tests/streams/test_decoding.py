@@ -77,9 +77,9 @@ def test_few_images_start_no_process(source: ImageSource, monkeypatch: pytest.Mo
     assert len(b"".join(decode_all(source, SHAPE))) == 300 * 90
 
 
-@pytest.mark.parametrize("kind", ["AVIF", "JPEG", "WEBP"])
-def test_a_process_decodes_other_formats_to_the_same_bit(kind: str, picture) -> None:
-    images = [(str(row), encoded(picture(row, (84, 84)), kind)) for row in range(8)]
+def test_a_process_decodes_other_formats_to_the_same_bit(picture) -> None:
+    kinds = ("AVIF", "JPEG", "WEBP")
+    images = [(k, encoded(picture(row, (84, 84)), k)) for k in kinds for row in range(8)]
     decoder = Decoder()
     assert decoder._ask(images, (3, 84, 84)) == decode_chunk(images, (3, 84, 84))
     decoder.close()
