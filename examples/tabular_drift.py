@@ -66,7 +66,7 @@ STREAMS: dict[str, Callable[[int], Any]] = {
 CLASSIFIERS: dict[str, Callable[[], base.Classifier]] = {
     "CCG": lambda: RiverCCGClassifier(seed=0),
     "CCG, half-lives": lambda: RiverCCGClassifier(half_lives=(300, 50), seed=0),
-    "DeepCCG": lambda: preprocessing.StandardScaler() | RiverClassifier(seed=0),
+    "DeepCCG": lambda: RiverClassifier(seed=0),
     "GaussianNB": naive_bayes.GaussianNB,
     "SoftmaxRegression": lambda: preprocessing.StandardScaler() | linear_model.SoftmaxRegression(),
     "HoeffdingAdaptiveTree": lambda: tree.HoeffdingAdaptiveTreeClassifier(seed=0),

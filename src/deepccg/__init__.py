@@ -11,7 +11,7 @@ from typing import Any
 
 from deepccg.deprecation import install_moved_modules
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _STUB = Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8")
 _HOME = {name: home for home, name in re.findall(r"from (\S+) import \w+ as (\w+)", _STUB)}

@@ -181,7 +181,7 @@ def test_a_module_of_the_users_is_not_trained() -> None:
 @pytest.mark.parametrize(
     ("params", "match"),
     [
-        ({"encoder": "mlp"}, "choose auto or identity"),
+        ({"encoder": "mlp"}, "choose auto, identity"),
         ({"class_prior": "even"}, "class_prior"),
         ({"half_lives": (-1,)}, "half_lives"),
         ({"encoder_params": {"features": 0}}, "features"),

@@ -26,8 +26,9 @@ def moving_model(method: str = "deepccg") -> DeepCCGClassifier:
     """A linear embedding that large steps throw about."""
     torch.manual_seed(0)
     fields = {"lr": 2.0} if method == "deepccg" else {"lr": 0.5}
+    encoder = nn.Linear(3, 4).double()
     return DeepCCGClassifier(
-        method, method_params=fields, encoder=nn.Linear(3, 4).double(), memory=12, random_state=0
+        method, method_params=fields, encoder=encoder, memory=12, batch_size=12, random_state=0
     )
 
 
@@ -110,7 +111,8 @@ def test_reading_does_not_change_learning(clouds: Any) -> None:
 
 
 def test_copies_and_new_fits_start_a_new_measurement(clouds: Any, tmp_path: Path) -> None:
-    model = DeepCCGClassifier(memory=12, random_state=0).partial_fit(*clouds(NAMES, 4))
+    model = DeepCCGClassifier(memory=12, batch_size=12, random_state=0)
+    model.partial_fit(*clouds(NAMES, 4))
     assert model.shift_.steps == 0
     model.partial_fit(*clouds(NAMES, 4, seed=1))
     model.save(tmp_path / "model")

@@ -13,9 +13,9 @@ NAMES = ("ant", "bee", "cow", "dog")
 
 
 def inference(model: DeepCCGClassifier) -> Inference:
-    return Inference(
-        model.learner_, model._labels.positions(model.learner_.classes), len(model.classes_)
-    )
+    positions = model._labels.positions(model.learner_.classes)
+    prior = model.log_prior()
+    return Inference(model.learner_, positions, len(model.classes_), prior=prior)
 
 
 def assert_same(model: DeepCCGClassifier, x: Any, atol: float = 1e-9) -> None:
@@ -49,7 +49,8 @@ def test_every_reading_of_the_gaussian(fields: dict[str, Any], clouds: Any) -> N
     model = DeepCCGClassifier(method_params=fields, memory=15, random_state=0)
     model.partial_fit(*clouds(("dog", "cow"), 9)).partial_fit(*clouds(("ant",), 2))
     assert len(set(model.class_counts_["stored"])) > 1  # the variances differ
-    assert_same(model, clouds(NAMES, 10, seed=9)[0])
+    for prior in ("uniform", "observed"):
+        assert_same(model.set_params(class_prior=prior), clouds(NAMES, 10, seed=9)[0])
 
 
 def test_only_a_shared_variance_makes_the_classifier_linear(clouds: Any) -> None:

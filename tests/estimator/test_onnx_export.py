@@ -66,6 +66,11 @@ def fourier(x: Any) -> nn.Module:
 
 CASES: dict[str, tuple[dict[str, Any], Any, str]] = {
     "mlp": ({}, vectors(), "tensor(double)"),
+    "a rare class": (
+        {"encoder": "identity", "class_prior": "observed"},
+        (vectors()[0][:45], vectors()[1][:45]),
+        "tensor(double)",
+    ),
     "er-ace, single precision": ({"method": "er-ace"}, vectors(np.float32), "tensor(float)"),
     "pcr": ({"method": "pcr", "epochs": 1}, images(), "tensor(uint8)"),
     "scr": ({"method": "scr"}, vectors(), "tensor(double)"),

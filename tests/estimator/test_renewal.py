@@ -58,6 +58,7 @@ def test_a_file_older_than_the_default_continues_unchanged(tmp_path, monkeypatch
     x, y = corner_stream(60, 0)
     with monkeypatch.context() as before:
         before.setattr(LearnerSpec, "DEFAULTS", {})
+        before.setattr(LearnerSpec, "ON_VECTORS", {})
         old = DeepCCGClassifier(memory=20, random_state=0).partial_fit(x, y)
         old.save(tmp_path / "old")
         old.partial_fit(*corner_stream(60, 1))

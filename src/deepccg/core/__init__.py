@@ -22,12 +22,13 @@ from deepccg.core.input_checks import (
 )
 from deepccg.core.learner import Learner
 from deepccg.core.seeding import derive_seed, make_generator
+from deepccg.core.suggestions import closest, did_you_mean
 from deepccg.core.types import Batch, MemoryUsage, State, StepInfo, Task, TestSet
 
 __all__ = [
     "Batch", "CannotWrite", "Config", "DeepCCGError", "Diverged", "InUse", "InputError",
     "InputForm", "Learner", "MemoryUsage", "ProtocolViolation", "SecondRead", "State",
-    "StateMismatch", "StepInfo", "Task", "TaskRequired", "TestSet", "all_finite",
-    "default_cache_dir", "derive_seed", "has_finite_squares", "is_utf8", "kind_of",
+    "StateMismatch", "StepInfo", "Task", "TaskRequired", "TestSet", "all_finite", "closest",
+    "default_cache_dir", "derive_seed", "did_you_mean", "has_finite_squares", "is_utf8", "kind_of",
     "make_generator", "require_finite", "validated",
 ]  # fmt: skip

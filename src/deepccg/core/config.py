@@ -1,13 +1,15 @@
 """The base of every configuration: frozen, typed, closed to unknown keys, with one-line errors."""
 
-import difflib
+import re
 import reprlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import ErrorDetails
 
 from deepccg.core.errors import InputError
+from deepccg.core.suggestions import closest, did_you_mean
 
 MAX_DEPTH = 16  # of nested settings
 MAX_INTEGER = 2**63 - 1
@@ -63,6 +65,13 @@ def is_utf8(text: str) -> bool:
     return text.isascii() or text.encode(errors="ignore").decode() == text
 
 
+def not_a_field(name: str, written: str, known: Sequence[str]) -> str:
+    """Return the line for a field that does not exist: which one is meant, or all there are."""
+    close = closest(written, known)
+    hint = f"did you mean {close}?" if close else f"known: {', '.join(known)}"
+    return f"{name} is not a field; {hint}"
+
+
 def _one_line(error: ValidationError, model: type[BaseModel], where: str) -> str:
     """Return the first of pydantic's complaints, with a hint, as one line."""
     first = error.errors(include_url=False)[0]
@@ -71,9 +80,7 @@ def _one_line(error: ValidationError, model: type[BaseModel], where: str) -> str
     known = list(model.model_fields)
     if first["type"] == "extra_forbidden":
         siblings = _fields_at(model, path[:-1])
-        close = difflib.get_close_matches(path[-1], siblings, n=1)
-        hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(siblings)}"
-        return f"{'.'.join(filter(None, [where, *path]))} is not a field; {hint}"
+        return not_a_field(".".join(filter(None, [where, *path])), path[-1], siblings)
     if first["type"] == "value_error":
         return f"{field}: {first['msg'].removeprefix('Value error, ')}"
     messages = dict.fromkeys(
@@ -84,7 +91,15 @@ def _one_line(error: ValidationError, model: type[BaseModel], where: str) -> str
     nested = path[1] if len(path) > 1 and path[0] in known and "." not in path[1] else None
     if nested is not None and isinstance(model.model_fields[path[0]].default, BaseModel):
         field = f"{field}.{nested}"
-    return f"{field} should be {' or '.join(messages)}; got {_quoted(first['input'])}"
+    hint = _meant(first)
+    return f"{field} should be {' or '.join(messages)}; got {_quoted(first['input'])}{hint}"
+
+
+def _meant(error: ErrorDetails) -> str:
+    """Return a hint, where the value should have been one of a few words."""
+    if error["type"] != "literal_error" or not isinstance(error["input"], str):
+        return ""
+    return did_you_mean(error["input"], re.findall(r"'([^']*)'", error["ctx"]["expected"]))
 
 
 def _quoted(value: object) -> str:

@@ -10,7 +10,8 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from deepccg.core import InputError, State, Task
-from deepccg.estimator import inspection, persistence
+from deepccg.estimator import hub, inspection, persistence
+from deepccg.estimator.columns import Columns
 from deepccg.estimator.features import FloatArray
 from deepccg.estimator.inputs import check_inputs
 from deepccg.estimator.inspection import ShiftMonitor, Table
@@ -32,7 +33,7 @@ class StreamClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
 
     Attributes:
         classes_: The labels known, sorted; declared ones included.
-        n_features_in_: How many numbers one input has.
+        n_features_in_: How many numbers, or columns of a table, one input has.
         feature_names_in_: Names of the columns, where a data frame with names was learned.
         input_shape_: ``(F,)``, or ``(H, W, C)`` for images.
         learner_: The ``deepccg.Learner`` underneath.
@@ -43,9 +44,16 @@ class StreamClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
     input_shape_: tuple[int, ...]
     learner_: NetworkLearner[Any]
     n_features_in_: int
+    _advice: frozenset[str]  # the warnings that were given
+    _columns: Columns  # of vectors
     _labels: LabelTable
     _shift_monitor: ShiftMonitor
     _spec: LearnerSpec
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
 
     # What parameters mean
 
@@ -62,6 +70,10 @@ class StreamClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
     def spec_params(cls, spec: LearnerSpec, fields: Iterable[str]) -> dict[str, Any]:
         """Return the parameters that mean what ``spec`` has in these of its fields."""
         return {name: getattr(spec, name) for name in fields}
+
+    def log_prior(self) -> FloatArray | None:
+        """Return what is added to the learner's logits, ``[K]`` in the order of ``classes_``."""
+        return None
 
     def set_params(self, **params: Any) -> Self:
         """Set parameters, between the calls of other threads."""
@@ -130,6 +142,49 @@ class StreamClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         persistence.load_classifier(path, loaded, encoder, device)
         return loaded
 
+    def push_to_hub(
+        self,
+        repo_id: str,
+        *,
+        private: bool | None = None,
+        revision: str | None = None,
+        token: str | bool | None = None,
+    ) -> str:
+        """Put what ``save`` writes, and a model card, into a repository of the Hugging Face Hub.
+
+        Args:
+            repo_id: ``"owner/name"``; made if it is not there.
+            private: Whether a new repository is private.
+            revision: A branch; by default ``main``.
+            token: By default that of ``hf auth login``.
+
+        Returns:
+            The address of the commit.
+        """
+        return hub.push(self, repo_id, private=private, revision=revision, token=token)
+
+    @classmethod
+    def from_hub(
+        cls,
+        repo_id: str,
+        *,
+        revision: str | None = None,
+        token: str | bool | None = None,
+        encoder: nn.Module | None = None,
+        device: str | None = None,
+    ) -> Self:
+        """Return the classifier that ``push_to_hub`` has put there; see ``load``.
+
+        Args:
+            repo_id: ``"owner/name"``.
+            revision: A branch, a tag or a commit; by default ``main``.
+            token: Of private repositories.
+            encoder: The module, if it was made with one.
+            device: Another device than it was on.
+        """
+        path = hub.download(repo_id, revision=revision, token=token)
+        return cls.load(path, encoder=encoder, device=device)
+
     def __getstate__(self) -> dict[str, Any]:
         """Return the attributes, the learner as its saved state: arrays and plain values."""
         with turns(self):
@@ -179,6 +234,7 @@ class StreamClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
             own_task = table.task(task)
             raw = self.learner_.predict_logits(x, own_task).double().cpu().numpy()
             columns = self.learner_.columns(own_task)
+            prior = self.log_prior()
         if (rows := np.isnan(raw.max(axis=1, initial=-np.inf))).any():
             raise InputError(
                 f"the outputs for row {rows.argmax()} of X are not numbers: its values are too "
@@ -186,7 +242,7 @@ class StreamClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
             )
         logits = np.full((len(x), len(table)), -np.inf)
         logits[:, table.positions(columns)] = raw
-        return logits, table.labels
+        return logits if prior is None else logits + prior, table.labels
 
 
 def log_odds(logits: FloatArray) -> FloatArray:

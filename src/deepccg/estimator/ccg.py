@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from deepccg.core import Batch, InputError, State
 from deepccg.estimator.base import StreamClassifier
 from deepccg.estimator.encoders import chosen_encoder
-from deepccg.estimator.inputs import check_inputs, check_labels, check_weights
+from deepccg.estimator.inputs import check_inputs, check_labels, counted, merge_columns
 from deepccg.estimator.labels import LabelTable
 from deepccg.estimator.persistence import transaction
 from deepccg.estimator.plain_labels import Labels, plain_labels
@@ -20,6 +20,7 @@ from deepccg.estimator.spec import LearnerSpec
 from deepccg.estimator.turns import turns
 from deepccg.estimator.unlearning import relabelled, without_classes
 from deepccg.methods.ccg import CCG
+from deepccg.networks import is_named_encoder
 
 WAITING = 1000  # examples that may wait until the features are fitted; a hundred do, by weight
 AT_ONCE = 10_000  # examples whose features are computed together
@@ -39,7 +40,8 @@ class CCGClassifier(StreamClassifier):
         encoder: ``"auto"``: vectors are standardised and have random cosines beside them, images
             have patches, embeddings of unit length stay as they are. ``"identity"``: the input
             itself. Or a module ``[B, F] -> [B, D]`` or ``[B, C, H, W] -> [B, D]``, which is copied
-            and not trained.
+            and not trained: a ``PretrainedEncoder``, with its preprocessing, or any other. Or
+            ``"timm:NAME"`` or ``"hf:NAME"``, of images, where these libraries are installed.
         encoder_params: For ``"auto"``: ``{"features": 500}``, how many cosines; ``{"filters": 200,
             "mirror": False}``, of patches. More are slower, and better with many examples.
         class_prior: ``"uniform"``, or ``"observed"``: classes are as probable as they were
@@ -52,7 +54,7 @@ class CCGClassifier(StreamClassifier):
 
     Attributes:
         classes_: The labels known, sorted; declared ones included.
-        n_features_in_: How many numbers one input has.
+        n_features_in_: How many numbers, or columns of a table, one input has.
         feature_names_in_: Names of the columns, where a data frame with names was learned.
         input_shape_: ``(F,)``, or ``(H, W, C)`` for images.
         learner_: The ``deepccg.methods.CCG`` underneath.
@@ -88,8 +90,12 @@ class CCGClassifier(StreamClassifier):
     def spec_fields(cls, params: Mapping[str, Any]) -> dict[str, Any]:
         """See ``StreamClassifier``."""
         encoder, half_lives = params["encoder"], params["half_lives"]
-        if not (isinstance(encoder, nn.Module) or encoder in ("auto", "identity")):
-            raise InputError(f"encoder is {encoder!r}: choose auto or identity, or give a module")
+        named = encoder in ("auto", "identity") if isinstance(encoder, str) else False
+        if not (named or isinstance(encoder, nn.Module) or is_named_encoder(encoder)):
+            raise InputError(
+                f"encoder is {encoder!r}: choose auto, identity, timm:NAME or hf:NAME, or give a "
+                f"module"
+            )
         if half_lives and params["forgettable"]:
             raise InputError("half_lives forget by themselves: set them, or forgettable, not both")
         listed = list(half_lives) if isinstance(half_lives, Sequence) else half_lives or []
@@ -99,6 +105,7 @@ class CCGClassifier(StreamClassifier):
             "method_params": {"class_prior": params["class_prior"], "half_lives": listed},
             "memory": WAITING,
             "device": "cpu",
+            "standardize": False,
         }
 
     def first_spec(self, x: Tensor, declared: int) -> LearnerSpec:
@@ -140,7 +147,8 @@ class CCGClassifier(StreamClassifier):
                 if it had not come.
         """
         with transaction(self):
-            x, labels, weight = self._examples(X, y, sample_weight, "learner_" not in vars(self))
+            reset = "learner_" not in vars(self)
+            x, labels, weight = self._examples(X, y, sample_weight, reset, learn=True)
             table, codes, declared, _ = self._learn_labels(labels, x, classes)
             if bool(self.forgettable) != self.learner_.forgettable:
                 raise InputError("forgettable was set after learning began: start again with fit")
@@ -166,8 +174,10 @@ class CCGClassifier(StreamClassifier):
         with turns(other):
             check_is_fitted(other)
             state, labels, spec = other.learner_.state_dict(), other._labels, other._spec
+            columns = vars(other).get("_columns")
         with transaction(self):
             check_is_fitted(self)
+            merge_columns(self, columns)
             table = self._labels.extended(labels.labels[labels.codes.argsort()])
             codes = table.encode(labels.labels)
             new_code = dict(zip(labels.codes.tolist(), codes.tolist(), strict=True))
@@ -199,7 +209,7 @@ class CCGClassifier(StreamClassifier):
         """
         with transaction(self):
             check_is_fitted(self)
-            x, labels, weight = self._examples(X, y, sample_weight, reset=False)
+            x, labels, weight = self._examples(X, y, sample_weight)
             codes = self._labels.encode(labels)
             with self.learner_.transaction(often=False):
                 self.learner_.unlearn(x, torch.from_numpy(codes), weight)
@@ -235,16 +245,14 @@ class CCGClassifier(StreamClassifier):
         X: Any,  # noqa: N803
         y: Any,
         sample_weight: Any,
-        reset: bool,
+        reset: bool = False,
+        learn: bool = False,
     ) -> tuple[Tensor, Labels, Tensor | None]:
         """Return inputs, labels and weights of the examples that count."""
-        x = check_inputs(self, X, reset=reset)
-        labels, weight = check_labels(y, x), check_weights(sample_weight, x)
-        x = x.double() if x.ndim == 2 else x
-        if weight is None or bool((weight > 0).all()):
-            return x, labels, weight
-        counts = weight > 0
-        return x[counts], labels[counts.numpy()], weight[counts]
+        X, y, weight = counted(X, y, sample_weight)  # noqa: N806
+        x = check_inputs(self, X, reset=reset, learn=learn)
+        labels = check_labels(y, x)
+        return x.double() if x.ndim == 2 else x, labels, weight
 
     def _rebuild(self, spec: LearnerSpec, state: State | None = None) -> None:
         super()._rebuild(spec, state)

@@ -13,9 +13,12 @@ from deepccg.networks import (
     FixedFeatures,
     Flatten,
     NetworkConfig,
+    PretrainedEncoder,
     RobustFourier,
     as_float,
     build_network,
+    is_named_encoder,
+    named_encoder,
     network_kind,
 )
 
@@ -95,9 +98,13 @@ def build_encoder(
         dtype: Precision of a named encoder.
         seed: Initialises a named encoder, and the lazy layers of a module.
     """
+    if fields and (isinstance(encoder, nn.Module) or is_named_encoder(encoder)):
+        raise InputError("encoder_params are not for modules: set up a PretrainedEncoder yourself")
+    if isinstance(encoder, str) and is_named_encoder(encoder):
+        encoder = named_encoder(encoder)
+    if isinstance(encoder, PretrainedEncoder):
+        return encoder.for_inputs(shape)
     if isinstance(encoder, nn.Module):
-        if fields:
-            raise InputError("encoder_params are for named encoders: set up your module yourself")
         with torch.random.fork_rng(devices=[]):  # lazy layers draw their weights on first use
             torch.manual_seed(derive_seed(seed, "network"))
             return Adapted(copy.deepcopy(encoder), shape, dtype)
@@ -106,7 +113,10 @@ def build_encoder(
     if encoder == EMBEDDING:
         encoder = "identity"
     if not isinstance(encoder, str) or encoder not in _KINDS:
-        raise InputError(f"encoder is {encoder!r}: choose {', '.join(_KINDS)}, or give a module")
+        raise InputError(
+            f"encoder is {encoder!r}: choose {', '.join(_KINDS)}, timm:NAME or "
+            f"hf:NAME, or give a module"
+        )
     config = validated(NetworkConfig, {**fields, "kind": _KINDS[encoder]}, "encoder_params")
     network = build_network(config, shape, seed)
     return Adapted(network, shape, dtype) if isinstance(network, Flatten) else network.to(dtype)

@@ -17,6 +17,8 @@ from torch import Tensor, nn
 
 from deepccg.core import InputError
 from deepccg.estimator import inspection
+from deepccg.estimator.features import FloatArray
+from deepccg.estimator.inputs import known_columns
 from deepccg.estimator.labels import IntArray
 from deepccg.estimator.persistence import AnyPath, check_target
 from deepccg.methods import NetworkLearner
@@ -39,11 +41,22 @@ class Inference(nn.Module):
         learner: What was trained; it is copied.
         positions: Of each of the learner's columns among the K classes.
         classes: K.
+        mean: What stands for a missing number, ``[F]``; of images, nothing.
+        prior: What is added to the logits, ``[K]``.
     """
 
     column: Tensor  # [K], of each class among the learner's
+    mean: Tensor | None
+    prior: Tensor | None
 
-    def __init__(self, learner: NetworkLearner[Any], positions: IntArray, classes: int) -> None:
+    def __init__(
+        self,
+        learner: NetworkLearner[Any],
+        positions: IntArray,
+        classes: int,
+        mean: FloatArray | None = None,
+        prior: FloatArray | None = None,
+    ) -> None:
         super().__init__()
         seen = learner.class_table.seen > 0
         if not bool(seen.any()):
@@ -53,6 +66,9 @@ class Inference(nn.Module):
         column = torch.full((classes,), len(seen))  # one that is added for classes never seen
         column[torch.from_numpy(positions)[seen]] = seen.nonzero().flatten()
         self.register_buffer("column", column)
+        for name, values in (("mean", mean), ("prior", prior)):
+            own = None if values is None else torch.tensor(values).to(self.dtype)
+            self.register_buffer(name, own)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """``[B, F]``, or images ``[B, H, W, C]``."""
@@ -60,7 +76,11 @@ class Inference(nn.Module):
             x = x.permute(0, 3, 1, 2)
         if x.is_floating_point():
             x = x.to(self.dtype)
+        if self.mean is not None:
+            x = torch.where(x.isnan(), self.mean, x)
         logits = F.pad(self.model(x), (0, 1), value=-math.inf)[:, self.column]
+        if self.prior is not None:
+            logits = logits + self.prior
         return torch.softmax(logits, dim=1), logits.argmax(dim=1)
 
 
@@ -69,6 +89,11 @@ def export_classifier(path: AnyPath, classifier: "StreamClassifier", kind: str) 
     if kind != "onnx":
         raise InputError(f"format is {kind!r}: only 'onnx' can be written")
     target = check_target(path)
+    if len(classifier.input_shape_) == 1 and known_columns(classifier).texts:
+        raise InputError(
+            "columns of text or categories cannot be exported: encode them before they come here, "
+            "by sklearn.preprocessing.OneHotEncoder for example"
+        )
     _require_extra()
     content = _onnx_bytes(classifier)
     _compare(content, classifier)
@@ -86,7 +111,9 @@ def _require_extra() -> None:
 def _onnx_bytes(classifier: "StreamClassifier") -> bytes:
     """Return the model as one self-contained message."""
     positions = classifier._labels.positions(classifier.learner_.classes)
-    model = Inference(classifier.learner_, positions, len(classifier.classes_))
+    mean = known_columns(classifier).mean if len(classifier.input_shape_) == 1 else None
+    prior = classifier.log_prior()
+    model = Inference(classifier.learner_, positions, len(classifier.classes_), mean, prior)
     example = torch.from_numpy(_random_inputs(classifier, 2))
     try:
         with torch.no_grad(), _quiet():

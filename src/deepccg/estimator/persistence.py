@@ -12,10 +12,12 @@ from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
 from deepccg.core import InputError, State, StateMismatch
+from deepccg.estimator.inputs import known_columns
 from deepccg.estimator.saved_header import FIRST_CLASSIFIER, SavedHeader, require_same_classes
 from deepccg.estimator.turns import turns
 from deepccg.learners.state import BROKEN_STATE
 from deepccg.learners.state_file import load_state, save_state
+from deepccg.networks import PretrainedEncoder
 
 if TYPE_CHECKING:
     from deepccg.estimator.base import StreamClassifier
@@ -64,13 +66,48 @@ def load_classifier(
     path: AnyPath, empty: "StreamClassifier", encoder: nn.Module | None, device: str | None
 ) -> None:
     """Make the unfitted ``empty`` what was saved; see ``StreamClassifier.load``."""
+    state, about = _read(path)
+    _load(path, state, about, empty, encoder, device)
+
+
+def load_any_classifier(
+    path: AnyPath, encoder: nn.Module | None, device: str | None
+) -> "StreamClassifier":
+    """Return the classifier that a file holds, of whichever class."""
+    from deepccg.estimator import CCGClassifier, DeepCCGClassifier  # which need this module
+
+    state, about = _read(path)
+    kinds: dict[Any, type[StreamClassifier]] = {
+        kind.__name__: kind for kind in (CCGClassifier, DeepCCGClassifier)
+    }
+    name = about.get("classifier", FIRST_CLASSIFIER)
+    if name not in kinds:
+        raise StateMismatch(f"{path} holds a {name}, which this version does not have")
+    loaded = kinds[name]()
+    _load(path, state, about, loaded, encoder, device)
+    return loaded
+
+
+def _read(path: AnyPath) -> tuple[State, dict[str, Any]]:
     if not Path(path).is_file():
         raise InputError(f"there is no file {path}")
     state, about = load_state(Path(path))
     if about.get("estimator") != FORMAT:
         raise StateMismatch(
-            f"{path} holds no classifier that this version reads; a run is read by deepccg.load"
+            f"{path} holds no classifier that this version reads; a run is read by deepccg.load, "
+            f"from its directory"
         )
+    return state, about
+
+
+def _load(
+    path: AnyPath,
+    state: State,
+    about: Mapping[str, Any],
+    empty: "StreamClassifier",
+    encoder: nn.Module | None,
+    device: str | None,
+) -> None:
     try:
         header = SavedHeader.of(about)
         _restore(empty, state, header, _overrides(header, encoder, device))
@@ -111,6 +148,12 @@ def _overrides(
 ) -> dict[str, Any]:
     """Return what replaces the file's values: the module it cannot hold, another device."""
     saved = header.plan.encoder
+    known = header.pretrained
+    if known is not None and saved is None and not isinstance(encoder, PretrainedEncoder):
+        raise InputError(
+            f"this classifier has the pretrained encoder {known!r}, whose weights are not in the "
+            f"file: pass encoder=that PretrainedEncoder"
+        )
     if saved is None and encoder is None:
         raise InputError("this classifier has an encoder of your own: pass encoder=the module")
     if saved is not None and encoder is not None:
@@ -137,12 +180,15 @@ def _restore(
     model.input_shape_, model.n_features_in_ = tuple(header.input_shape), header.n_features_in
     if header.feature_names is not None:
         model.feature_names_in_ = np.array(header.feature_names, dtype=object)
+    if header.columns is not None:
+        model._columns = header.columns.columns()
 
 
 def _about(model: "StreamClassifier") -> dict[str, Any]:
     """Return what a file holds beside the learner's state."""
     spec, labels = model._spec, model._labels
     names, kind = vars(model).get("feature_names_in_"), type(model).__name__
+    columns = known_columns(model) if len(model.input_shape_) == 1 else None
     return {
         "estimator": FORMAT,
         **({} if kind == FIRST_CLASSIFIER else {"classifier": kind}),
@@ -155,16 +201,23 @@ def _about(model: "StreamClassifier") -> dict[str, Any]:
         "input_shape": list(model.input_shape_),
         "n_features_in": int(model.n_features_in_),
         "feature_names": None if names is None else names.tolist(),
+        "columns": None if columns is None else columns.to_json(),
         "frozen": _frozen_parameters(model),
+        **_pretrained_name(model),
     }
 
 
 def _frozen_parameters(model: "StreamClassifier") -> list[str]:
     """Return the names of the parameters of the user's module, if any, that are not trained."""
-    if isinstance(model._spec.encoder, str):
+    if isinstance(model._spec.encoder, str | PretrainedEncoder):
         return []
     module = model.learner_.network.get_submodule("module")
     return [name for name, p in module.named_parameters() if not p.requires_grad]
+
+
+def _pretrained_name(model: "StreamClassifier") -> dict[str, str]:
+    network = model.learner_.network
+    return {"pretrained": network.name} if isinstance(network, PretrainedEncoder) else {}
 
 
 def _plain_params(params: Mapping[str, Any]) -> dict[str, Any]:

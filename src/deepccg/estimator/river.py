@@ -40,24 +40,29 @@ class RiverClassifier(base.MiniBatchClassifier):
     """A classifier that keeps learning, new classes and features included, in fixed memory.
 
     ``learn_one`` takes an optimiser step on the example and a replay of stored ones; with
-    ``batch_size`` examples are gathered first. Inputs are not scaled: put
-    ``river.preprocessing.StandardScaler()`` in front.
+    ``batch_size`` examples are gathered first. No scaler is needed in front: examples are stored as
+    they come, and all of them are standardised by what is known of the scale when they are used.
 
-    A feature that is missing, ``None`` or NaN counts as 0, the mean of a standardised one. A new
+    A feature that is missing, ``None`` or NaN counts as 0. A new
     one gets a further input, which changes no prediction until something is learned of it; in a
     prediction it is ignored. Values that are not numbers are refused, and a call that raises
     changes nothing.
 
     Args:
         method: A name of ``deepccg.METHODS``.
-        method_params: Its fields, such as ``{"lr": 0.05}``; ``deepccg methods NAME`` lists them.
-            DeepCCG has ``renewal="errors"`` by default, so that classes that change are followed.
+        lr: Step size of the optimiser; ``None`` leaves the method's own.
+        replay: Stored examples that each step trains on, too; ``None`` leaves the method's own.
+        repeats: Optimiser steps per batch, each with another replay; ``None`` is one.
+        method_params: Its other fields; ``deepccg methods NAME`` lists them. DeepCCG
+            has ``renewal="errors"`` by default, so that classes that change are followed.
         encoder: ``"mlp"``, ``"identity"``, or a module ``[B, F] -> [B, D]``, which is copied and
             has no room for new features.
         encoder_params: Fields of a named encoder: ``{"layers": (100, 80)}``.
+        class_prior: ``"uniform"``, or ``"observed"``: as probable as they were frequent.
         memory: How many examples may be stored, in total, shared among the classes.
         batch_size: Examples per optimiser step. Until that many have come they wait, and
             predictions do not depend on them.
+        standardize: Whether ``"mlp"`` sees inputs in units of their running mean and deviation.
         seed: Of every random draw.
 
     Attributes:
@@ -81,28 +86,43 @@ class RiverClassifier(base.MiniBatchClassifier):
         self,
         method: str = "deepccg",
         *,
+        lr: float | None = None,
+        replay: int | None = None,
+        repeats: int | None = None,
         method_params: Mapping[str, Any] | None = None,
         encoder: str | nn.Module = "mlp",
         encoder_params: Mapping[str, Any] | None = None,
+        class_prior: str = "uniform",
         memory: int = 500,
         batch_size: int = 1,
+        standardize: bool = True,
         seed: int | None = None,
     ) -> None:
         self.method = method
+        self.lr = lr
+        self.replay = replay
+        self.repeats = repeats
         self.method_params = method_params
         self.encoder = encoder
         self.encoder_params = encoder_params
+        self.class_prior = class_prior
         self.memory = memory
         self.batch_size = batch_size
+        self.standardize = standardize
         self.seed = seed
         self._begin(
             DeepCCGClassifier(
                 method,
+                lr=lr,
+                replay=replay,
+                repeats=repeats,
                 method_params=method_params,
                 encoder=encoder,
                 encoder_params=encoder_params,
+                class_prior=class_prior,
                 memory=memory,
                 batch_size=batch_size,
+                standardize=standardize,
                 random_state=seed,
             )
         )

@@ -1,13 +1,16 @@
 """What a classifier's file says beside the learner's state, checked before it is believed."""
 
+import inspect
 import math
 import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from deepccg.core import StateMismatch
+from deepccg.estimator.columns import MOST_SLOTS, Categories, Columns
 from deepccg.estimator.labels import LabelTable
 from deepccg.estimator.spec import LearnerSpec
 from deepccg.learners.base import NetworkLearner
@@ -38,11 +41,45 @@ class SavedSpec(BaseModel):
     double: bool
     classes: list[Natural]
     seed: Natural
+    standardize: bool = False  # older files do not have it
 
     def spec(self, overrides: Mapping[str, Any]) -> LearnerSpec:
         """Return the spec, with what ``overrides`` replaces."""
         fields: dict[str, Any] = {**dict(self), **overrides}
         return LearnerSpec(**{**fields, "shape": tuple(self.shape), "classes": tuple(self.classes)})
+
+
+class SavedCategories(BaseModel):
+    """``Categories`` as JSON."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    values: list[str]
+    slots: Annotated[int, Field(ge=2, le=MOST_SLOTS)]
+
+    @model_validator(mode="after")
+    def _fit(self) -> Self:
+        if len(set(self.values)) != len(self.values) or len(self.values) >= self.slots:
+            raise ValueError("values do not fit into their slots")
+        return self
+
+
+class SavedColumns(BaseModel):
+    """``Columns`` as JSON."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    categories: list[SavedCategories | None]
+    count: list[Annotated[float, Field(ge=0, lt=2**53)]]
+    mean: list[Annotated[float, Field(allow_inf_nan=False)]]
+
+    def columns(self) -> Columns:
+        """Return the columns."""
+        slots = [
+            None if own is None else Categories(tuple(own.values), own.slots)
+            for own in self.categories
+        ]
+        return Columns(tuple(slots), np.array(self.count), np.array(self.mean))
 
 
 class SavedHeader(BaseModel):
@@ -61,6 +98,8 @@ class SavedHeader(BaseModel):
     n_features_in: Positive
     feature_names: list[str] | None
     frozen: list[str] | None = None
+    columns: SavedColumns | None = None  # older files have none
+    pretrained: str | None = None  # the name of an encoder whose weights are not in the file
 
     @classmethod
     def of(cls, about: Mapping[str, Any]) -> Self:
@@ -87,6 +126,8 @@ class SavedHeader(BaseModel):
         A parameter may be set after learning began; then only ``fit`` takes it.
         """
         params = {**self.params, **overrides}
+        if "standardize" in inspect.signature(classifier).parameters:
+            params.setdefault("standardize", spec.standardize)
         changed = spec.changed(classifier.spec_fields(params))
         reset = classifier.spec_params(spec, changed)
         for name, least in (("batch_size", 1), ("random_state", 0)):
@@ -102,14 +143,18 @@ class SavedHeader(BaseModel):
         shape = self.plan.shape
         whole = math.prod(shape)
         own = [*shape[1:], shape[0]] if len(shape) == 3 else shape  # images: [C, H, W] inside
-        names = self.feature_names
+        names, inputs, columns = self.feature_names, whole, self.columns
+        if columns is not None and len(shape) == 1:
+            inputs = len(columns.categories)
+            own = [inputs] if columns.columns().width == whole else []
         fits = (
             len(shape) != 2
             and whole <= MOST_INPUTS
             and self.input_shape == own
-            and self.n_features_in == whole
+            and self.n_features_in == inputs
             and (names is None or len(shape) == 1)
-            and (names is None or len(names) == len(set(names)) == whole)
+            and (names is None or len(names) == len(set(names)) == inputs)
+            and (columns is None or len(columns.count) == len(columns.mean) == inputs)
         )
         if not fits:
             raise StateMismatch("its inputs' shapes and names do not fit together")

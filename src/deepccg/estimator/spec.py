@@ -12,12 +12,13 @@ from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 from torch import Tensor, nn
 
-from deepccg.core import InputError, State, validated
+from deepccg.core import InputError, State, did_you_mean, validated
 from deepccg.estimator.encoders import CHOSEN, WAVED, build_encoder
 from deepccg.estimator.inputs import check_count
 from deepccg.gaussian import kernels
 from deepccg.methods import METHODS, NetworkLearner
 from deepccg.methods.deepccg import DeepCCG
+from deepccg.networks import PretrainedEncoder, Standardized
 
 # PyTorch initialises weights from its global generator, which every thread shares.
 _GLOBAL_GENERATOR = Lock()
@@ -30,9 +31,14 @@ class LearnerSpec:
     # Fields in which the estimators differ from a method's own defaults. A stream may change what
     # a class is, so DeepCCG's stored examples are renewed.
     DEFAULTS: ClassVar[Mapping[str, Mapping[str, Any]]] = {"deepccg": {"renewal": "errors"}}
+    # Further ones for our own network on vectors (benchmarks/classifier_defaults.py).
+    ON_VECTORS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "deepccg": {"replay": 60, "replay_sampling": "balanced", "repeats": 2}
+    }
 
     PARAMETERS: ClassVar[tuple[str, ...]] = (
         "method", "method_params", "encoder", "encoder_params", "memory", "device",
+        "standardize",
     )  # fmt: skip
     method: str
     method_params: Mapping[str, Any]
@@ -45,17 +51,29 @@ class LearnerSpec:
     double: bool  # whether the inputs are float64
     classes: tuple[int, ...]  # codes known in advance
     seed: int  # of every draw
+    standardize: bool = False  # older files do not have it
 
     @classmethod
-    def with_defaults(cls, method: Any, params: Mapping[str, Any] | None) -> dict[str, Any]:
-        """Return the fields given for a method, over ``DEFAULTS``.
+    def with_defaults(
+        cls, method: Any, params: Mapping[str, Any] | None, on_vectors: bool = False
+    ) -> dict[str, Any]:
+        """Return the fields given for a method, over ``DEFAULTS`` and ``ON_VECTORS``.
 
         >>> LearnerSpec.with_defaults("deepccg", {"replay": 20})
         {'renewal': 'errors', 'replay': 20}
+        >>> LearnerSpec.with_defaults("deepccg", {"replay": 20}, on_vectors=True)
+        {'renewal': 'errors', 'replay': 20, 'replay_sampling': 'balanced', 'repeats': 2}
         >>> LearnerSpec.with_defaults("er", None)
         {}
         """
-        defaults = cls.DEFAULTS.get(method, {}) if isinstance(method, str) else {}
+        if not isinstance(method, str):
+            return dict(params or {})
+        defaults = {
+            **cls.DEFAULTS.get(method, {}),
+            **(cls.ON_VECTORS.get(method, {}) if on_vectors else {}),
+        }
+        if params and not {"posterior", "replay_tasks"}.isdisjoint(params):
+            defaults.pop("replay_sampling", None)  # replays from few tasks are not balanced
         return {**defaults, **(params or {})}
 
     @classmethod
@@ -65,9 +83,10 @@ class LearnerSpec:
         The first ``declared`` codes are known in advance.
         """
         check_count("memory", params["memory"], least=0)
+        on_vectors = learns_from_vectors(params["encoder"], tuple(x.shape[1:]))
         return cls(
             method=params["method"],
-            method_params=cls.with_defaults(params["method"], params["method_params"]),
+            method_params=cls.with_defaults(params["method"], params["method_params"], on_vectors),
             encoder=copy.deepcopy(params["encoder"]),
             encoder_params=dict(params["encoder_params"] or {}),
             memory=params["memory"],
@@ -75,6 +94,7 @@ class LearnerSpec:
             shape=tuple(x.shape[1:]),
             double=x.dtype == torch.float64,
             classes=tuple(range(declared)),
+            standardize=bool(params["standardize"]),
             seed=int(check_random_state(params["random_state"]).randint(2**31 - 1)),
         )
 
@@ -85,6 +105,8 @@ class LearnerSpec:
         dtype = torch.float64 if self.double else torch.float32
         with _GLOBAL_GENERATOR:
             network = build_encoder(self.encoder, self.encoder_params, self.shape, dtype, self.seed)
+        if self.standardize and self.learns_from_vectors:
+            network = Standardized(network, self.shape[0], dtype)
         network = _on_device(network, self.device)
         learner = chosen(network, config, memory=self.memory, classes=self.classes, seed=self.seed)
         if isinstance(learner, DeepCCG):
@@ -93,11 +115,18 @@ class LearnerSpec:
             learner.load_state_dict(state)
         return learner
 
+    @property
+    def learns_from_vectors(self) -> bool:
+        """Whether the encoder is our own network on vectors, which learns what their scale is."""
+        return learns_from_vectors(self.encoder, self.shape)
+
     def with_frozen(self, names: Container[str] | None) -> "LearnerSpec":
         """Return a spec with a copy of the user's module that trains all parameters but ``names``.
 
         ``None``, from a file that does not list them, leaves the module as it is.
         """
+        if isinstance(self.encoder, PretrainedEncoder):
+            return self
         module = copy.deepcopy(self.encoder)
         if names is not None and isinstance(module, nn.Module):
             for name, parameter in module.named_parameters():
@@ -117,8 +146,10 @@ class LearnerSpec:
             if now == "auto" and before in CHOSEN:
                 continue
             if name == "method_params" and isinstance(now, Mapping | None):
-                completed = self.with_defaults(self.method, now)
-                now = before if completed == before else dict(now or {})  # older files lack these
+                now = dict(now or {})
+                full = self.with_defaults(self.method, now, self.learns_from_vectors)
+                if now.items() <= before.items() <= full.items():  # older files lack some defaults
+                    continue
             elif isinstance(before, Mapping) and isinstance(now, Mapping | None):
                 now = dict(now or {})
                 before = {field: value for field, value in before.items() if field != WAVED}
@@ -137,6 +168,11 @@ class LearnerSpec:
             )
 
 
+def learns_from_vectors(encoder: str | nn.Module, shape: tuple[int, ...]) -> bool:
+    """Whether this encoder, for inputs of this shape, is our own network on vectors."""
+    return len(shape) == 1 and isinstance(encoder, str) and encoder in ("auto", "mlp")
+
+
 def _on_device(network: nn.Module, device: str) -> nn.Module:
     if str(device).startswith("meta"):
         raise InputError("device is 'meta', which holds no numbers: choose cpu or an accelerator")
@@ -147,10 +183,17 @@ def _on_device(network: nn.Module, device: str) -> nn.Module:
         raise InputError(f"device is {device!r}, which PyTorch cannot use: {reason}") from None
 
 
+def observe(learner: NetworkLearner[Any], x: Tensor) -> None:
+    """Let inputs ``x [N, ...]``, which are learned next, be part of the scale, if there is one."""
+    if isinstance(learner.network, Standardized):
+        learner.network.observe(learner.as_input(x))
+
+
 def learner_class(method: Any) -> type[NetworkLearner[Any]]:
     """Return the class behind a method's name."""
     if not isinstance(method, str) or method not in METHODS:
-        raise InputError(f"unknown method {method!r}: choose one of {', '.join(METHODS)}")
+        hint = did_you_mean(str(method), METHODS)
+        raise InputError(f"unknown method {method!r}{hint}: choose one of {', '.join(METHODS)}")
     found = METHODS[method]
     if not issubclass(found, NetworkLearner):
         raise InputError(f"{method} is not a learner on a network")

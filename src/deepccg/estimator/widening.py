@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 # Of each named encoder, the weight that reads the inputs; on "identity" that is a head's.
 _FIRST_WEIGHT = {"auto": "layers.0.weight", "mlp": "layers.0.weight", "identity": "head.weight"}
+# Of ``Standardized``, and of copies of it: the new inputs were always 0.
+_STATISTICS = ("network.mean", "network.scatter")
 # What the closed form knows of each input: it was 0 in all examples, so these are.
 _ZEROS = ("network.mean", "network.centre", "statistics.mean")
 
@@ -53,7 +55,8 @@ def _widened(state: State, first_weight: str, width: int) -> State:
     """Return a state with zeros for the inputs that are new."""
     tensors = {
         name: pad(value, (0, width - value.shape[-1]))
-        if value.ndim == 2 and (name == "memory.x" or name.endswith(first_weight))
+        if name.endswith(_STATISTICS)
+        or (value.ndim == 2 and (name == "memory.x" or name.endswith(first_weight)))
         else value
         for name, value in state.tensors.items()
     }

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-Variance = Literal["shared", "per-class"]
+Variance = Literal["shared", "per-class"]  # one posterior variance for all classes, or one each
 
 SMALLEST_SPREAD = 0.01  # of the within-class covariance, compared with that of all examples
 
@@ -164,10 +164,10 @@ def fitted_scale(
 ) -> Tensor:
     """The factor that gives the pooled within-class covariance W of ``z`` unit Frobenius norm.
 
-    For z ~ N(mu, W) the squared distance |z - mu|^2 has standard deviation sqrt(2) |W|_F. So with
-    |W|_F = 1 the log density of a class's own examples varies by about one nat, however many of
-    the dimensions carry that variation. Asking for unit variance in each of D dimensions instead
-    makes the classifier sharper by a factor of about D, which training then feeds on.
+    For z ~ N(mu, W) the squared distance ``|z - mu|^2`` has standard deviation ``sqrt(2) |W|_F``.
+    So with ``|W|_F = 1`` the log density of a class's own examples varies by about one nat, however
+    many of the dimensions carry that variation. Asking for unit variance in each of D dimensions
+    instead makes the classifier sharper by a factor of about D, which training then feeds on.
 
     W is not taken for smaller than a hundredth of the covariance T of all examples together: stored
     examples that training has drawn onto their class means would otherwise send the scale, and

@@ -68,7 +68,7 @@ def target_weights(real: BoolArray, stored: BoolArray, seen: IntArray | None = N
 
 
 def selection_objective(z: Tensor, weight: Tensor, target: Tensor) -> Tensor:
-    """|target - weighted mean|^2 for each class (Eq. 10; the fit term of Eq. 12), ``[K]``."""
+    """``|target - weighted mean|^2`` for each class (Eq. 10; the fit term of Eq. 12), ``[K]``."""
     mean = torch.einsum("kn,knd->kd", weight, z) / weight.sum(dim=1, keepdim=True)
     return (target - mean).square().sum(dim=1)
 

@@ -53,7 +53,9 @@ class StatefulModule:
         return State(tensors, {})
 
     def check(self, state: State) -> None:
-        """Same names, same shapes, same precision."""
+        """Same names, same shapes, same precision, and what the module itself asks for."""
+        if (own_check := getattr(self.module, "check_state", None)) is not None:
+            own_check(state.tensors)
         skip = 1 if self.grows else 0
         own = self.module.state_dict()
         mine = {k: (tuple(v.shape[skip:]), v.dtype) for k, v in own.items()}

@@ -310,7 +310,7 @@ def offer_to_reservoir(
     store.write(slots[stored], x[stored], y[stored], task[stored], **kept)
 
 
-EMBEDDING = "cached_embedding"  # name of a column
+EMBEDDING = "cached_embedding"  # the memory's column of embeddings that are kept with examples
 _OWN = ("x", "y", "task")
 _FIRST_SLOTS = 64
 

@@ -30,7 +30,7 @@ def herding_places(candidates: Candidates) -> Tensor:
     """At which place each candidate is picked, ``[K, N]``: 0 is the first, N means never.
 
     Place k goes to the candidate not picked before that minimises
-    |target - (sum of those picked + z_i) / (k + 1)|, so the first k places do not depend on the
+    ``|target - (sum of those picked + z_i) / (k + 1)|``, so the first k places do not depend on the
     quota. Of equals the first is picked; stored candidates come before new ones.
     """
     # (k + 1) |target - (sum + z_i) / (k + 1)| is |S + c_i| with c = z - target, S their sum so far.

@@ -10,7 +10,7 @@ from torch import Tensor
 from deepccg.gaussian.selection import BoolArray, Candidates, IntArray, keep_largest
 from deepccg.memory.buffer import MemoryStore
 
-NO_SLOTS: IntArray = np.empty(0, dtype=np.int64)
+NO_SLOTS: IntArray = np.empty(0, dtype=np.int64)  # an empty list of slots
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,8 @@ from deepccg.methods.protocl import ProtoCL
 from deepccg.methods.scr import SCR
 from deepccg.methods.sgd import SGD, MultiTask
 
-METHODS: dict[str, type[Learner]] = {  # in the order of the paper's tables, then others
+# Every method by the name that `deepccg run --method` takes, in the order of the paper's tables.
+METHODS: dict[str, type[Learner]] = {
     "sgd": SGD,
     "multi-task": MultiTask,
     "ewc": EWC,

@@ -97,7 +97,7 @@ class ESMER(HeadLearner[ESMERConfig]):
     With a_i the cross entropy of example i under s, and mu the running mean of such losses, w
     takes one step on
 
-        mean_B v_i CE_w(x_i, y_i) + mean_R [CE_w(x, y) + gamma |o_w(x) - o_s(x)|^2 / C],
+        mean_B v_i CE_w(x_i, y_i) + mean_R [CE_w(x, y) + gamma norm(o_w(x) - o_s(x))^2 / C],
 
     v_i = 1 while mu = 0 or a_i <= beta mu, else mu / a_i. Only examples within that margin are
     offered to the reservoir. Then, with probability r, s <- alpha s + (1 - alpha) w, and mu moves

@@ -37,7 +37,7 @@ class SCR(NetworkLearner[SCRConfig]):
         mean over i of the mean over p in P(i) of
         -log [ exp(u_i u_p / tau) / sum_{a != i} exp(u_i u_a / tau) ].
 
-    A class is predicted by the nearest of the normalised means of f(x) / |f(x)| over its stored
+    A class is predicted by the nearest of the normalised means of ``f(x) / |f(x)|`` over its stored
     examples; g is dropped, and a class without a stored example is not predicted. The memory is
     ER's reservoir; tasks do not enter the loss. 100 replays make a step cost eleven of ER's.
 

@@ -40,8 +40,16 @@ class RobustFourier(Fourier):
     def features(self, x: Tensor) -> Tensor:
         """The cosines and the standardised input, ``[B, features + F]``."""
         x = as_float(x, self.mean.dtype).to(self.mean.dtype).flatten(1)
-        z = (x - self.mean) / self.deviation
-        stretch = z.abs().clamp(min=LINEAR).log() + (1 - math.log(LINEAR))
-        z = z.clamp(-LINEAR, LINEAR) * stretch
+        z = with_logarithmic_tails((x - self.mean) / self.deviation)
         waves = F.linear(z[:, : self.waved], self.frequency, self.phase).cos()
         return torch.cat([math.sqrt(2) * waves, z], dim=1)
+
+
+def with_logarithmic_tails(z: Tensor) -> Tensor:
+    """Numbers of any shape as they are up to three, beyond it growing as a logarithm.
+
+    >>> with_logarithmic_tails(torch.tensor([-2.0, 3.0, 300.0])).round().tolist()
+    [-2.0, 3.0, 17.0]
+    """
+    stretch = z.abs().clamp(min=LINEAR).log() + (1 - math.log(LINEAR))
+    return z.clamp(-LINEAR, LINEAR) * stretch
