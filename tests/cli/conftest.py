@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image
 
@@ -99,5 +100,30 @@ def write_digits() -> Callable[..., Path]:
             for i, pixels in enumerate(data.x[data.y == label][:count, 0]):
                 Image.fromarray(pixels).save(folder / str(label) / f"{i}.png")
         return folder
+
+    return write
+
+
+@pytest.fixture
+def write_cifar10() -> Callable[[], Path]:
+    """Writes a small look-alike of CIFAR-10 as parquet files."""
+
+    def write() -> Path:
+        import datasets
+
+        names = [f"class {c}" for c in range(10)]
+        features = datasets.Features(
+            {"img": datasets.Image(), "label": datasets.ClassLabel(names=names)}
+        )
+        generator = np.random.default_rng(0)
+        for part, count in (("train", 40), ("test", 10)):
+            pixels = generator.integers(0, 256, (count, 32, 32, 3), dtype=np.uint8)
+            rows = {
+                "img": [Image.fromarray(x) for x in pixels],
+                "label": [*range(10)] * (count // 10),
+            }
+            table = datasets.Dataset.from_dict(rows, features=features)
+            table.to_parquet(Path(f"{part}.parquet"))
+        return Path.cwd()
 
     return write

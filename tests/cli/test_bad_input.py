@@ -5,14 +5,17 @@ from pathlib import Path
 import pytest
 
 from deepccg.core import InputError
-from deepccg.experiment import RunResult
 
 BAD = [
     (["--method", "nope"], "unknown method 'nope': choose one of sgd, multi-task"),
     (["--method", "er,nope"], "unknown method 'nope'"),
     (["--method", ":X"], "unknown method ':X'"),
     (["--method", "no.module:X"], "cannot import method no.module:X"),
-    (["--set", "nope=1"], "nope is not a field"),
+    (["--method", "depccg"], "unknown method 'depccg' (did you mean deepccg?)"),
+    (["--set", "nope=1"], "nope is not a field; known: dataset, scenario, preset"),
+    (["--set", "lr=0.1"], "lr is not a field; did you mean method.lr?"),
+    (["--set", "wdth=20"], "wdth is not a field; did you mean network.width?"),
+    (["--method", "er", "--set", "selector=lasso"], "selector is not a field; known: dataset"),
     (["--set", "method.selektor=lasso"], "method.selektor is not a field; did you mean selector?"),
     (["--set", "stream.batchsize=1"], "stream.batchsize is not a field; did you mean batch_size?"),
     (["--set", "method.lr=fast"], "method.lr should be a valid number"),
@@ -25,6 +28,8 @@ BAD = [
     (["--dataset", "cifar10", "--data-dir", "nowhere"], "--data-dir nowhere is not a directory"),
     (["--dataset", "cifar10", "--data-dir", "."], "no train*.parquet for cifar10"),
     (["--stream", "random"], "stream.kind should be 'disjoint' or 'shifting-window'"),
+    (["--stream", "shifting-windw"], "(did you mean shifting-window?)"),
+    (["--preset", "as_printed"], "(did you mean as-printed?)"),
     (["--scenario", "domain"], "scenario should be 'task' or 'class'"),
     (["--seeds", "x"], "--seeds x: write for example 0, 0-2 or 0,3,5"),
     (["--seeds", "3-1"], "--seeds 3-1 names no seed"),
@@ -91,15 +96,6 @@ def test_a_place_that_cannot_be_written(deepccg) -> None:
         assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
         assert done.err.startswith("Error: cannot write ")
     assert left_behind() == ["file"]
-
-
-def test_a_run_of_something_else_is_not_touched(deepccg, finished: RunResult) -> None:
-    shared = finished.directory / "config.toml"
-    before = shared.read_bytes()
-    done = deepccg("predict", finished.directory.parent, ".")
-    assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
-    assert "is not a run directory: it has no config.toml" in done.err
-    assert shared.read_bytes() == before
 
 
 def test_a_learning_rate_that_explodes_is_one_line(deepccg) -> None:

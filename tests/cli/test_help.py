@@ -5,13 +5,23 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+import typer.main
+
+from deepccg.cli import app
+from deepccg.experiment import RunConfig
+from deepccg.records import flatten, parse_toml
+from deepccg.sweep import load_grid
 
 COMMANDS = [
     "run",
     "resume",
+    "sweep",
     "fit",
+    "reproduce",
+    "tune",
     "methods",
     "data",
     "stream",
@@ -79,3 +89,41 @@ def test_every_option_of_run_is_explained(deepccg, option: str) -> None:
     line = re.search(rf"{option} .*", deepccg("run", "--help").out)
     assert line is not None
     assert re.search(r"[a-z]{2,} .*\w", line.group())
+
+
+@pytest.mark.parametrize("command", ["", *COMMANDS])
+def test_flags_show_no_type_and_every_other_option_a_default(
+    deepccg, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", "300")  # no line is broken then
+    shown = deepccg(*filter(None, [command, "--help"])).out
+    assert "bool" not in shown
+    group = typer.main.get_command(app)
+    params = group.commands[command].params if command else group.params
+    valued = [param for param in params if not getattr(param, "is_flag", False)]
+    assert shown.count("[default: ") + shown.count("[required]") == len(valued)
+
+
+FIELDS = {
+    "--dataset": "dataset", "--stream": "stream.kind", "--scenario": "scenario",
+    "--method": "method.name", "--seeds": "seed", "--preset": "preset",
+    "--eval-every": "evaluation.every", "--device": "device", "--threads": "threads",
+}  # fmt: skip
+
+
+def test_the_defaults_in_the_help_of_run_are_those_of_a_run() -> None:
+    defaults = flatten(RunConfig().model_dump())
+    options = typer.main.get_command(app).commands["run"].params
+    shown = {option.opts[0]: option.show_default for option in options}
+    for name, field in FIELDS.items():
+        assert shown[name] == str(defaults[field])
+
+
+def test_the_grid_in_the_help_of_sweep_is_the_one_of_the_docs_and_works(deepccg, tmp_path) -> None:
+    shown = deepccg("sweep", "--help").out
+    lines = shown[shown.index("methods = ") : shown.index("All keys")].splitlines()
+    text = "\n".join(line.strip() for line in lines)
+    (tmp_path / "grid.toml").write_text(text)
+    assert len(load_grid(tmp_path / "grid.toml").jobs()) == 8
+    page = Path(__file__).parents[2] / "docs" / "sweeps.md"
+    assert parse_toml(text) == parse_toml(page.read_text().split("```toml")[1].split("```")[0])

@@ -1,5 +1,6 @@
 """``deepccg predict``: labels for image files with a finished run."""
 
+import csv
 import json
 import shutil
 from pathlib import Path
@@ -147,3 +148,61 @@ def test_a_user_defined_class_is_named_not_imported(
     )
     done = deepccg("predict", copy, pictures, "--method", "deepccg.methods.er:ER", "--json")
     assert done.out == deepccg("predict", finished.directory, pictures, "--json").out
+
+
+def labelled(count: int) -> Path:
+    """The first test digits as PNG files in folders named after their classes."""
+    test = load_dataset("digits").test
+    for row in range(count):
+        place = Path("labelled") / str(test.y[row])
+        place.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(test.x[row, 0]).save(place / f"{row:02}.png")
+    return Path("labelled")
+
+
+def test_labelled_images_are_scored(deepccg, finished: RunResult) -> None:
+    count, test = 60, load_dataset("digits").test
+    folder = labelled(count)
+    Image.fromarray(test.x[count, 0]).save(folder / "stray.png")  # of no class
+    done = deepccg("predict", finished.directory, folder, "--out", "labels.csv")
+    assert done.code == 0
+    predicted = finished.learner.predict(torch.from_numpy(test.x[:count])).numpy()
+    right = int((predicted == test.y[:count]).sum())
+    says = f"Accuracy: {100 * right / count:.1f} % ({right} of {count} images)"
+    assert f"{says}; in no folder named after a class: 1" in done.words
+    with Path("labels-confusion.csv").open() as file:
+        (_, *columns), *rows = csv.reader(file)
+    met = sorted({str(c) for c in (*predicted, *test.y[:count])})
+    assert columns == [row[0] for row in rows] == met
+    for true, *counts in rows:
+        for label, shown in zip(columns, counts, strict=True):
+            pairs = (test.y[:count] == int(true)) & (predicted == int(label))
+            assert int(shown) == pairs.sum()
+    with Path("labels.csv").open() as file:
+        listed = {row["image"]: row for row in csv.DictReader(file)}
+    assert len(listed) == count + 1
+    assert listed["stray.png"]["true_label"] == ""
+    for row in range(count):
+        entry = listed[f"{test.y[row]}/{row:02}.png"]
+        assert (entry["label"], entry["true_label"]) == (str(predicted[row]), str(test.y[row]))
+
+
+def test_a_run_is_found_below_its_name(deepccg, finished: RunResult, pictures) -> None:
+    shutil.copytree(finished.directory, "runs/name/seed-0")
+    direct = deepccg("predict", finished.directory, pictures, "--json")
+    assert deepccg("predict", "runs/name", pictures, "--json").out == direct.out
+    shutil.copytree(finished.directory, "runs/name/seed-1")
+    says = "runs/name has 2 runs: give one of runs/name/seed-0, runs/name/seed-1"
+    check_one_line(deepccg("predict", "runs/name", pictures), says)
+    Path("nothing").mkdir()
+    check_one_line(deepccg("predict", "nothing", pictures), "is not a run directory")
+
+
+def test_unreadable_images_can_be_skipped(deepccg, finished: RunResult, pictures) -> None:
+    whole = deepccg("predict", finished.directory, pictures, "--json")
+    torn = (pictures / "00.png").read_bytes()[:60]
+    (pictures / "torn.png").write_bytes(torn)
+    check_one_line(deepccg("predict", finished.directory, pictures), "torn.png")
+    done = deepccg("predict", finished.directory, pictures, "--json", "--skip-unreadable")
+    assert (done.code, done.out) == (0, whole.out)
+    assert done.err == f"skipped, as unreadable: {pictures}/torn.png\nskipped in all: 1\n"

@@ -88,8 +88,8 @@ def test_what_cannot_be_shown_is_named(deepccg, runs, place):
     assert done.code == 0
     assert "Warning: left out:" in done.err
     page = (place / "report.html").read_text(encoding="utf-8")
-    assert "2 directories not shown" in page
-    assert "begun: not finished" in page
+    assert "1 directory not shown" in page
+    assert "Unfinished runs" in page
 
 
 @pytest.mark.parametrize("there", [True, False])
@@ -98,9 +98,7 @@ def test_nothing_to_show_is_one_line(deepccg, place, there):
         (place / "runs").mkdir()
     done = deepccg("report", "runs")
     assert done.code == 2
-    assert re.search(
-        r"^Error: (there is no finished run in runs|runs is not a directory)", done.err
-    )
+    assert re.search(r"^Error: (there is no run in runs|runs is not a directory)", done.err)
     assert not (place / "report.html").exists()
 
 

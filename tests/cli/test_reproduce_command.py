@@ -54,7 +54,9 @@ def test_a_dry_run_says_what_is_missing_and_writes_nothing(deepccg, runs: Path) 
     words = ("reproduce", "shift", "--quick", "--methods", "er,deepccg", "--seeds", "0-3")
     done = deepccg(*words, "--out", str(runs), "--dry-run")
     assert done.code == 0, done.err
-    assert "5 runs are missing" in done.err  # ER's fourth seed and DeepCCG's four
+    assert (
+        "5 runs are missing (about 1 minute on one core). This" in done.err
+    )  # ER's fourth seed and DeepCCG's four
     again = f"deepccg {' '.join(word for word in words if word != '--quick')} --out {runs} --quick"
     assert again in done.err
     assert sorted(runs.iterdir()) == before

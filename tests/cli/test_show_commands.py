@@ -61,6 +61,19 @@ def test_a_class_can_be_shown_by_its_name(deepccg) -> None:
     assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
 
 
+def test_data_says_cached_of_what_a_run_would_find(deepccg, write_cifar10) -> None:
+    def cached(*options: object) -> str:
+        (row,) = re.findall(r"^ +cifar10 .*$", deepccg("data", *options).out, re.MULTILINE)
+        return row.split()[-1]
+
+    here = ("--data-dir", write_cifar10())
+    assert (cached(), cached(*here)) == ("no", "no")
+    done = deepccg("run", "--dataset", "cifar10", *here, "--method", "ncm", "--json")
+    assert (done.code, "decoding" in done.err) == (0, True)
+    assert (cached(), cached(*here)) == ("no", "yes")  # of these files, not of the hub
+    assert "decoding" not in deepccg("stream", "--dataset", "cifar10", *here).err
+
+
 def test_data_lists_the_named_data_sets(deepccg, tmp_path: Path) -> None:
     done = deepccg("data")
     assert (done.code, done.err) == (0, "")
@@ -76,8 +89,8 @@ def test_data_lists_the_named_data_sets(deepccg, tmp_path: Path) -> None:
     assert "hf:owner/name" in done.out
     assert "mini-imagenet: after Vinyals" in done.words
     assert "not exactly their classes" in done.words
-    (tmp_path / "cache" / "cifar10").mkdir(parents=True)
-    assert re.search(r"^ +cifar10 .* yes *$", deepccg("data").out, re.MULTILINE)
+    (tmp_path / "cache" / "cifar10").mkdir(parents=True)  # of another source, or unfinished
+    assert re.search(r"^ +cifar10 .* no *$", deepccg("data").out, re.MULTILINE)
 
 
 @pytest.mark.parametrize(

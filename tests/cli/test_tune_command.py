@@ -21,7 +21,8 @@ def test_a_preset_is_found_without_a_readable_test_part(
     words = ("tune", "--method", "sgd", "--space", "lr=1e-6,0.1", "--seeds", "0", "-j", "1")
     done = deepccg(*words, "--dataset", folder, "--validation", "0.2", "--out", tmp_path / "runs")
     assert done.code == 0, done.err
-    assert "lr = 0.1" in done.words
+    assert "* lr = 0.1" in done.words  # the chosen one, without colour, too
+    assert "* lr = 1e-06" not in done.words
     (rule,) = tomllib.loads((place / "tuned-sgd.toml").read_text())["rule"]
     assert rule["set"] == {"method": {"lr": 0.1}}
     assert (place / "tuned-sgd.json").exists()

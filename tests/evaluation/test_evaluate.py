@@ -1,5 +1,7 @@
 """Scores against a learner asked image by image, and the promise to embed each image once."""
 
+from collections import Counter
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -97,25 +99,26 @@ def situations(draw):
 
 
 def asked_one_by_one(learner: Learner, test: TestSet, met: int):
-    """Correct images by task, and among all classes, from single predictions."""
+    """Correct images by task, and labels given among all classes, from single predictions."""
     masked = []
     for task in test.tasks[:met]:
         own = [n for n, label in enumerate(test.y.tolist()) if label in task.classes]
         right = [int(learner.predict(test.x[n : n + 1], task)) == int(test.y[n]) for n in own]
         masked.append(dict(zip(own, right, strict=True)))
     images = sorted(set().union(*masked))
-    unmasked = {n: int(learner.predict(test.x[n : n + 1])) == int(test.y[n]) for n in images}
-    return masked, unmasked
+    given = {n: int(learner.predict(test.x[n : n + 1])) for n in images}
+    return masked, given
 
 
 @settings(deadline=None)
-@given(situations(), st.integers(1, 9), st.booleans())
-def test_scores_equal_predicting_images_one_by_one(situation, chunk, needs_task):
+@given(situations(), st.integers(1, 9), st.booleans(), st.booleans())
+def test_scores_equal_predicting_images_one_by_one(situation, chunk, needs_task, final):
     learner, test, met = situation
-    masked, unmasked = asked_one_by_one(learner, test, met)
+    masked, answers = asked_one_by_one(learner, test, met)
+    unmasked = {n: label == int(test.y[n]) for n, label in answers.items()}
     learner.needs_task = needs_task
     learner.embedded = 0
-    result = evaluate(learner, test, step=1, examples=2, task=met - 1, final=False, chunk=chunk)
+    result = evaluate(learner, test, step=1, examples=2, task=met - 1, final=final, chunk=chunk)
 
     assert learner.embedded == len(unmasked) == result.images  # each image exactly once
     assert result.of_images == len(test.y)
@@ -134,6 +137,9 @@ def test_scores_equal_predicting_images_one_by_one(situation, chunk, needs_task)
         assert score.images == len(own)
         expected = None if needs_task else sum(unmasked[n] for n in own)
         assert score.class_correct == expected
+        wrong = Counter(answers[n] for n in own if not unmasked[n])
+        expected = tuple(sorted(wrong.items())) if final and not needs_task else None
+        assert score.mistaken == expected
         under = [[right[n] for n in own] for right in masked if own[0] in right]
         assert score.task_correct == pytest.approx(sum(map(sum, under)) / len(under))
 

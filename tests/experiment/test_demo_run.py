@@ -12,6 +12,12 @@ def shown():
     return simulate(seed=1, shown_per_class=5)
 
 
+@pytest.fixture(scope="module")
+def whole():
+    """With every test image shown."""
+    return simulate(seed=1, shown_per_class=1000)
+
+
 def winners(surface, z):
     """Class of the highest ``k + l . z - a |z|^2``, by hand."""
     scores = [
@@ -52,9 +58,8 @@ def test_gaussians_bend_and_a_head_does_not(shown):
     assert 1 / np.sqrt(2 * known[:, 3]) == pytest.approx(0.5 * np.sqrt(1 + 1 / 10), rel=1e-3)
 
 
-def test_surfaces_classify_as_the_learners_do():
+def test_surfaces_classify_as_the_learners_do(whole):
     """With every test image shown, the surfaces give the accuracy that was measured."""
-    whole = simulate(seed=1, shown_per_class=1000)
     for trajectory in whole.trajectories.values():
         for batch in (0, 10, 30, 58, len(whole.tasks) - 1):
             come = ~np.isnan(trajectory.surfaces[batch, :, 0])
@@ -62,6 +67,23 @@ def test_surfaces_classify_as_the_learners_do():
             right = winners(trajectory.surfaces[batch], trajectory.positions[batch][known])
             accuracy = (right == whole.labels[known]).mean()
             assert accuracy == pytest.approx(trajectory.accuracy[batch], abs=2 / known.sum())
+
+
+def test_the_classifier_before_the_step_is_scored_on_the_embeddings_after_it(whole):
+    for trajectory in whole.trajectories.values():
+        assert np.isnan(trajectory.stale[0])
+        for batch in (1, 28, 35, 60, len(whole.tasks) - 1):
+            before = trajectory.surfaces[batch - 1]
+            known = ~np.isnan(before[whole.labels, 0])
+            right = winners(before, trajectory.positions[batch][known])
+            accuracy = (right == whole.labels[known]).mean()
+            assert accuracy == pytest.approx(trajectory.stale[batch], abs=2 / known.sum())
+
+
+def test_the_gaussians_of_the_step_before_no_longer_fit(shown):
+    deepccg = shown.trajectories["deepccg"]
+    later = shown.tasks > 0
+    assert (deepccg.stale - deepccg.accuracy)[later].mean() < -0.05
 
 
 def test_the_same_seed_gives_the_same_run(shown):

@@ -9,6 +9,7 @@ import pyarrow.parquet
 import pytest
 from PIL import Image
 
+from deepccg.core import InputError
 from deepccg.experiment import run
 from deepccg.streams import from_arrays
 
@@ -69,3 +70,25 @@ def test_no_written_file_contains_the_path_of_the_data(tmp_path: Path, source: s
     for name, content in contents(out).items():
         for trace in (str(tmp_path), "secret-place", "data_dir", "pets/"):
             assert trace.encode() not in content, (name, trace)
+
+
+def test_without_a_test_set_a_fifth_of_each_class_is_held_out(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).normal(size=(40, 2)).astype(np.float32)
+    data = from_arrays(x, np.repeat(["ant", "bee"], [30, 10]), name="<b>")
+    assert np.bincount(data.test.y).tolist() == [6, 2]
+    rows = np.concatenate([data.train.x, data.test.x])
+    np.testing.assert_array_equal(np.sort(rows[:, 0]), np.sort(x[:, 0]))  # each once
+    for part in ({"x_test": x}, {"y_test": [0, 1]}):
+        with pytest.raises(InputError, match="give both, or neither"):
+            from_arrays(x, np.repeat([0, 1], 20), **part)
+    with pytest.raises(InputError, match="class 1 has 1 examples: holding out"):
+        from_arrays(x[:11], [0] * 10 + [1])
+    result = run(directory=tmp_path / "run", data=data, method="ncm", memory=4)
+    score = f"class accuracy {100 * result.summary['class_accuracy']:.1f} %"
+    assert score in repr(result)
+    assert "\n" not in repr(result)
+    assert len(repr(result)) < 200 + len(str(tmp_path))
+    page = result._repr_html_()
+    assert "&lt;b&gt;" in page
+    assert "<b>" not in page
+    assert "<td>task forgetting</td>" in page

@@ -1,6 +1,7 @@
 """Records keep every number through JSON and refuse what could not have been measured."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -34,6 +35,25 @@ def test_an_evaluation_survives_json():
     data = evaluation.to_json()
     assert json.loads(json.dumps(data)) == data  # nothing but plain JSON values
     assert from_json(json.loads(json.dumps(data))) == evaluation
+
+
+def test_a_confusion_is_written_only_where_there_is_one():
+    evaluation = an_evaluation()
+    assert not any("mistaken" in score for score in evaluation.to_json()["classes"])
+    row = ClassScore(3, 10, 6, 8.0, ((1, 3), (7, 1)))
+    confused = replace(evaluation, classes=(row, *evaluation.classes[1:]))
+    assert confused.to_json()["classes"][0]["mistaken"] == [[1, 3], [7, 1]]
+    assert from_json(record_line(confused)) == confused
+
+
+@pytest.mark.parametrize(
+    "mistaken", [((1, 3),), ((1, 5),), ((3, 4),), ((1, 2), (1, 2)), ((1, 4), (7, 0))], ids=str
+)
+def test_a_confusion_must_add_up(mistaken):
+    with pytest.raises(RecordError):
+        ClassScore(3, 10, 6, 8.0, mistaken)
+    with pytest.raises(RecordError):
+        ClassScore(3, 10, None, 8.0, ())
 
 
 finite = st.floats(allow_nan=False, allow_infinity=False)

@@ -119,3 +119,35 @@ def test_what_is_wrong_with_a_folder_is_said(tmp_path: Path, write_folder) -> No
     with pytest.raises(InputError, match=r"cannot read the image .*torn/a/\d\.png") as caught:
         load_dataset(str(torn), cache_dir=cache)
     assert "\n" not in str(caught.value)
+
+
+def test_what_cannot_be_read_can_be_skipped(
+    tmp_path: Path, write_folder, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = write_folder(tmp_path / "pets", {"a": 9, "b": 9})
+    clean = load_dataset(str(folder), cache_dir=tmp_path / "cache")
+    whole = images_of(clean.train) | images_of(clean.test)
+    (folder / "empty").mkdir()
+    (folder / "all_torn").mkdir()
+    content = (folder / "a" / "0.png").read_bytes()
+    torn = ["a/torn.png", "b/torn.png", *(f"all_torn/{i}.png" for i in range(5))]
+    for name in torn:
+        (folder / name).write_bytes(content[: len(content) // 2])
+    with pytest.raises(InputError, match="empty has no images: remove it, or skip it"):
+        load_dataset(str(folder), cache_dir=tmp_path / "cache")
+    for _ in range(2):  # decoded, then from the cache
+        caplog.clear()
+        with caplog.at_level("INFO", "deepccg.streams"):
+            data = load_dataset(str(folder), cache_dir=tmp_path / "cache", skip_unreadable=True)
+            everything = images_of(data.train) | images_of(data.test)
+        assert data.class_names == ("a", "b")
+        assert everything == whole
+        told = [line for line in caplog.messages if line.startswith("skipped in pets (")]
+        assert len(told) == 2  # for each part
+        assert all(any(name in line for line in told) for name in torn)
+        assert all("the class folder empty" in line for line in told)
+
+
+def test_only_images_of_a_folder_can_be_skipped() -> None:
+    with pytest.raises(InputError, match="only images of a folder can be skipped"):
+        load_dataset("digits", skip_unreadable=True)

@@ -283,7 +283,12 @@ def test_no_path_is_kept_where_it_could_be_written_down(cifar: Path, tmp_path: P
 def test_available_says_what_is_cached(cifar: Path, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     assert all(info.cached_at is None for info in available(cache))
-    load_dataset("cifar10", data_dir=cifar, cache_dir=cache)
-    cached = {info.name: info.cached_at for info in available(cache)}
+    data = load_dataset("cifar10", data_dir=cifar, cache_dir=cache)
+    assert len(data.train)
+    assert all(info.cached_at is None for info in available(cache, data_dir=cifar))  # half of it
+    assert len(data.test)
+    cached = {info.name: info.cached_at for info in available(cache, data_dir=cifar)}
     assert cached["cifar10"] == cache / "cifar10"
     assert cached["cifar100"] is None
+    # A run without --data-dir would ask the hub, whatever these files were.
+    assert all(info.cached_at is None for info in available(cache))

@@ -17,6 +17,7 @@ import typer
 from typer.exceptions import TyperException
 
 from deepccg.cli.archive import archive
+from deepccg.cli.command import Command, Group
 from deepccg.cli.fit import fit
 from deepccg.cli.predict import predict
 from deepccg.cli.report import demo, report
@@ -24,11 +25,12 @@ from deepccg.cli.reproduce import reproduce
 from deepccg.cli.resume import resume
 from deepccg.cli.run import run
 from deepccg.cli.show import data, methods, stream, version
-from deepccg.cli.sweep import sweep
+from deepccg.cli.sweep import GRID_EXAMPLE, sweep
 from deepccg.cli.tune import tune
 
 app = typer.Typer(
     name="deepccg",
+    cls=Group,
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="markdown",
@@ -36,10 +38,11 @@ app = typer.Typer(
     help="Learn a classifier online from a changing stream. "
     "Try: `deepccg run --method deepccg,er,sgd --dataset digits --seeds 0-2`",
 )
+EPILOGS = {"sweep": GRID_EXAMPLE}
 _LEARN = (run, resume, sweep, fit, reproduce, tune)
 _SHOW = (report, archive, demo, methods, data, stream, predict, version)
 for command in _LEARN + _SHOW:
-    app.command()(command)
+    app.command(cls=Command, epilog=EPILOGS.get(command.__name__))(command)
 
 
 @app.callback()

@@ -4,6 +4,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from deepccg.cli.options import (
+    FIELD,
+    OF_PRESET,
+    SEEDS_HELP,
+    STREAM_HELP,
     AddressOption,
     DataDirOption,
     EngineOption,
@@ -22,22 +26,34 @@ if TYPE_CHECKING:
 
 
 def fit(
-    dataset: Annotated[str | None, what(help="As in `deepccg run`.")] = None,
-    stream: Annotated[
-        str | None, what(help="disjoint, shifting-window, or joint (offline).")
+    dataset: Annotated[str | None, what(help="As in `deepccg run`.", show_default="digits")] = None,
+    stream: Annotated[str | None, what(help=STREAM_HELP, show_default="disjoint")] = None,
+    scenario: Annotated[
+        str | None, what(help="task or class: whose preset is taken.", show_default="task")
     ] = None,
-    scenario: Annotated[str | None, what(help="task or class: whose preset is taken.")] = None,
     method: Annotated[str, what(help="ccg, or its controls ncm, slda and randumb.")] = "ccg",
-    seeds: Annotated[str | None, what(help="For example 0, 0-2 or 0,3,5.")] = None,
-    memory_bytes: Annotated[int | None, what(help="What the learner may keep.")] = None,
+    seeds: Annotated[str | None, what(help=SEEDS_HELP, show_default="0")] = None,
+    memory_bytes: Annotated[
+        int | None, what(help="What the learner may keep.", show_default=OF_PRESET)
+    ] = None,
     validation: Annotated[
-        float | None, what(help="Hold out this share of the training data and score on it.")
+        float | None,
+        what(
+            help="Hold out this share of the training data and score on it.",
+            show_default="score on the test set",
+        ),
     ] = None,
     settings: Annotated[
-        list[str] | None, what("--set", help="Any field, for example network.filters=200.")
+        list[str] | None,
+        what(
+            "--set",
+            metavar=FIELD,
+            help="Any field, for example network.filters=200.",
+            show_default=OF_PRESET,
+        ),
     ] = None,
     shards: Annotated[
-        int | None, how(help="Parts of the stream; default one for each processor.")
+        int | None, how(help="Parts of the stream.", show_default="one for each processor")
     ] = None,
     retries: RetriesOption = 1,
     engine: EngineOption = "local",

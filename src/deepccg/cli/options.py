@@ -8,7 +8,14 @@ from typing import Annotated, Any, TypeAlias
 
 import typer
 
-CHECKPOINT_HELP = "Steps, such as 100, or seconds, such as 30s; default 60s."
+OF_PRESET = "the preset's"
+FIELD = "FIELD=VALUE"
+SEEDS_HELP = "For example 0, 0-2 or 0,3,5."
+STREAM_HELP = "disjoint, shifting-window, or joint (offline)."
+CHECKPOINT = {
+    "help": "How often to save: steps, such as 100, or seconds, such as 30s.",
+    "show_default": "60s",
+}
 TRACK_HELP = "Also send the records to mlflow, tensorboard or wandb."
 
 
@@ -20,12 +27,23 @@ def panel(title: str) -> Callable[..., Any]:
 what, how, where = panel("What"), panel("How"), panel("Where")
 
 JobsOption: TypeAlias = Annotated[
-    int | None, how("--jobs", "-j", help="Runs at a time; default one for each processor.")
+    int | None,
+    how("--jobs", "-j", help="Runs at a time.", show_default="one for each processor"),
 ]
 RetriesOption: TypeAlias = Annotated[int, how(help="How often what fails is tried again.")]
 EngineOption: TypeAlias = Annotated[str, how(help="local, or ray (docs/cluster.md).")]
-AddressOption: TypeAlias = Annotated[str | None, how(help="Of the Ray cluster.")]
-DataDirOption: TypeAlias = Annotated[Path | None, where(help="Where the data sets lie.")]
+AddressOption: TypeAlias = Annotated[
+    str | None, how(help="Of the Ray cluster.", show_default="one that runs here")
+]
+DataDirOption: TypeAlias = Annotated[
+    Path | None,
+    where(
+        help="Where the data set's parquet files or folders lie.",
+        show_default="from the Hugging Face hub",
+    ),
+]
+SKIP_HELP = "Leave out images that cannot be read and class folders without images, and list them."
+SkipOption: TypeAlias = Annotated[bool, where("--skip-unreadable", help=SKIP_HELP)]
 OutOption: TypeAlias = Annotated[Path, where(help="Where run directories go.")]
 TrackOption: TypeAlias = Annotated[str | None, where(help=TRACK_HELP)]
 OpenOption: TypeAlias = Annotated[bool, typer.Option("--open", help="Open the page in a browser.")]

@@ -7,6 +7,7 @@ import typer
 from rich.console import Console
 
 from deepccg.cli.options import (
+    SEEDS_HELP,
     AddressOption,
     DataDirOption,
     EngineOption,
@@ -29,15 +30,18 @@ def reproduce(
     dataset: Annotated[
         str | None,
         what(
-            help="cifar10, cifar100 or mini-imagenet, several with commas; default cifar10, for "
-            "memory-size and shift cifar100."
+            help="cifar10, cifar100 or mini-imagenet, several with commas.",
+            show_default="cifar10; for memory-size and shift cifar100",
         ),
     ] = None,
     methods: Annotated[
         str | None,
-        what(help="Some of the methods, with commas: NAME or NAME@PRESET, such as deepccg@paper."),
+        what(
+            help="Some of the methods, with commas: NAME or NAME@PRESET, such as deepccg@paper.",
+            show_default="those of the paper",
+        ),
     ] = None,
-    seeds: Annotated[str | None, what(help="For example 0-4; default 0-2.")] = None,
+    seeds: Annotated[str | None, what(help=SEEDS_HELP, show_default="0-2")] = None,
     quick: Annotated[
         bool,
         what(
@@ -47,7 +51,10 @@ def reproduce(
     ] = False,
     shift_images: Annotated[
         int | None,
-        what(help="For shift: follow at most so many images; default 500. Each batch embeds them."),
+        what(
+            help="For shift: follow at most so many images. Each batch embeds them.",
+            show_default="500",
+        ),
     ] = None,
     dry_run: Annotated[
         bool, how("--dry-run", help="Run nothing: show what there is and which runs are missing.")
@@ -72,6 +79,10 @@ def reproduce(
     Every number stands beside the paper's, with its difference to ER on the same seeds and the
     95 % interval of that. Tables go to OUT as Markdown and CSV, figures as PNG and PDF.
 
+    With the default seeds and one core, table1 takes about 2 hours on cifar10 and 26 on cifar100,
+    ablation 16 minutes on cifar10, memory-size 8 hours and shift 4 on cifar100. How long the runs
+    take that are still missing is said before they start.
+
     **Example:** `deepccg reproduce table1 --quick`, then
     `deepccg reproduce table1 --dataset cifar10 --data-dir DATA`
     """
@@ -79,7 +90,7 @@ def reproduce(
     from deepccg.report.catalogue import write_texts
     from deepccg.report.figures import require_matplotlib
     from deepccg.report.reproduction import reproduction_figures, reproduction_tables
-    from deepccg.reproduce import plan, results, results_csv
+    from deepccg.reproduce import duration_note, plan, results, results_csv
 
     asked = plan(
         experiment,
@@ -94,6 +105,7 @@ def reproduce(
     runs, missing = _finished_and_missing(asked, out, reuse or [])
     failed = 0
     if missing and not dry_run:
+        typer.echo(f"runs to do: {len(missing)}{duration_note(missing)}", err=True)
         outcomes = run_all(
             missing, out=out, data_dir=data_dir, workers=jobs, engine=engine, address=address
         )
@@ -122,7 +134,8 @@ def reproduce(
         }
         again = command_line("deepccg", "reproduce", experiment, options=options)
         again += " --quick" * quick
-        typer.echo(f"{len(missing)} runs are missing. This does them: {again}", err=True)
+        note = duration_note(missing)
+        typer.echo(f"{len(missing)} runs are missing{note}. This does them: {again}", err=True)
     if failed:
         raise typer.Exit(1)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from deepccg.cli.options import CHECKPOINT_HELP, TRACK_HELP, check_data_dir, names
+from deepccg.cli.options import CHECKPOINT, SKIP_HELP, TRACK_HELP, check_data_dir, names
 from deepccg.cli.progress import run_with_progress
 from deepccg.cli.run import print_results
 
@@ -23,7 +23,11 @@ if TYPE_CHECKING:
 def resume(
     directory: Annotated[Path, typer.Argument(help="A run directory, or one with runs below it.")],
     data_dir: Annotated[
-        Path | None, typer.Option(help="Where the data lies, as in `deepccg run`, or its folder.")
+        Path | None,
+        typer.Option(
+            help="Where the data lies, as in `deepccg run`, or its folder.",
+            show_default="from the Hugging Face hub",
+        ),
     ] = None,
     method: Annotated[
         str | None,
@@ -31,8 +35,9 @@ def resume(
             help="package.module:Class, several with commas: your own learners among the runs."
         ),
     ] = None,
-    checkpoint_every: Annotated[str | None, typer.Option(help=CHECKPOINT_HELP)] = None,
+    checkpoint_every: Annotated[str | None, typer.Option(**CHECKPOINT)] = None,
     track: Annotated[str | None, typer.Option(help=TRACK_HELP)] = None,
+    skip_unreadable: Annotated[bool, typer.Option("--skip-unreadable", help=SKIP_HELP)] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object on stdout for each table.")
     ] = False,
@@ -49,6 +54,7 @@ def resume(
     from deepccg.experiment import ClassNeeded, is_finished, learner_class, read_run_config
     from deepccg.experiment import resume as resume_run
     from deepccg.records import find_run_directories
+    from deepccg.streams import load_dataset
 
     found = find_run_directories(directory)
     if not found:
@@ -58,7 +64,10 @@ def resume(
     results: list[RunResult] = []
     read_back: list[tuple[RunConfig, RunDirectory]] = []
     waiting: list[ClassNeeded] = []
-    options = {"checkpoint_every": checkpoint_every, "track": track}
+    data = None
+    if skip_unreadable and data_dir is not None:
+        data = load_dataset(f"folder:{data_dir}", skip_unreadable=True)
+    options = {"checkpoint_every": checkpoint_every, "track": track, "data": data}
     for run in found:
         config = read_run_config(run)
         call = partial(resume_run, run.path, learner=classes.get(config.method.name))

@@ -66,29 +66,45 @@ def _fields_table(config: "type[Config]", names: list[str]) -> Table:
     return table
 
 
-def data() -> None:
-    """List the data sets, where they come from, and where they are cached.
+def data(
+    data_dir: Annotated[
+        Path | None,
+        typer.Option(
+            help="Where the data sets lie, as in `deepccg run`: what is cached of these files.",
+            show_default="what is cached of the Hugging Face hub",
+        ),
+    ] = None,
+) -> None:
+    """List the data sets, where they come from, and which are cached: decoded, ready to be read.
 
     **Example:** `deepccg data`
     """
+    from deepccg.cli.options import check_data_dir
     from deepccg.streams import available, default_cache_dir
 
     table = Table(box=box.SIMPLE_HEAD, caption=f"Cache: {default_cache_dir()}")
     for title in ("Name", "Classes", "Image", "Train / test", "From", "Cached"):
         table.add_column(title, overflow="fold")
-    for info in available():
+    check_data_dir(data_dir)
+    found = available(data_dir=data_dir)
+    for info in found:
         table.add_row(
             info.name,
             str(info.classes),
             "x".join(str(size) for size in info.image_shape),
             f"{info.train:,} / {info.test:,}",
             Text(info.source),
-            "yes" if info.cached_at else "no",
+            "not needed" if info.name == "digits" else "yes" if info.cached_at else "no",
         )
     console = Console()
     console.print(table)
-    for info in available():
+    for info in found:
         console.print(f"{info.name}: {info.note}", markup=False, highlight=False)
+    if data_dir is None:
+        console.print(
+            "Cached: of the hub. `deepccg data --data-dir DATA` shows what is of files in DATA.",
+            markup=False,
+        )
     console.print(
         "Further: hf:owner/name for an image-classification data set of the Hugging Face hub,\n"
         "or the path of a folder with one folder of images per class.",

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from deepccg.cli.options import (
-    CHECKPOINT_HELP,
+    CHECKPOINT,
     AddressOption,
     DataDirOption,
     EngineOption,
@@ -25,21 +25,47 @@ from deepccg.cli.options import (
 )
 from deepccg.cli.progress import run_all
 
+GRID_EXAMPLE = """
+**A grid.toml** of 2 methods x 2 seeds x 2 step sizes = 8 runs:
+
+```toml
+methods = ["deepccg", "er"]
+datasets = ["digits"]
+scenarios = ["class"]
+seeds = "0-1"
+
+[fields]                        # any further axis
+"method.lr" = [0.1, 0.03]
+
+[settings]                      # the same in all runs
+"stream.examples_per_class" = 100
+```
+
+All keys: docs/sweeps.md.
+"""
+
 if TYPE_CHECKING:
     from deepccg.sweep import Job, Outcome
 
 
 def sweep(
-    grid: Annotated[Path, typer.Argument(help="A TOML file; docs/sweeps.md shows some.")],
+    grid: Annotated[Path, typer.Argument(help="A TOML file, as shown below.")],
     method: Annotated[
         str | None,
-        what(help="Replaces the grid's methods, several with commas; also package.module:Class."),
+        what(
+            help="Replaces the grid's methods, several with commas; also package.module:Class.",
+            show_default="the grid's",
+        ),
     ] = None,
-    seeds: Annotated[str | None, what(help="Replaces the grid's seeds, for example 0-2.")] = None,
+    seeds: Annotated[
+        str | None,
+        what(help="Replaces the grid's seeds, for example 0-2.", show_default="the grid's"),
+    ] = None,
     shard: Annotated[
         str | None,
         what(
-            help="Only one part of the runs, such as 2/10; the parts are disjoint and make up all."
+            help="Only one part of the runs, such as 2/10; the parts are disjoint and make up all.",
+            show_default="all runs",
         ),
     ] = None,
     dry_run: Annotated[bool, what("--dry-run", help="List the runs only.")] = False,
@@ -47,11 +73,12 @@ def sweep(
     retries: RetriesOption = 1,
     engine: EngineOption = "local",
     address: AddressOption = None,
-    checkpoint_every: Annotated[str | None, how(help=CHECKPOINT_HELP)] = None,
+    checkpoint_every: Annotated[str | None, how(**CHECKPOINT)] = None,
     data_dir: DataDirOption = None,
     out: OutOption = Path("runs"),
     upload: Annotated[
-        str | None, where(help="Copy finished runs to a URL, such as s3://bucket/runs.")
+        str | None,
+        where(help="Copy finished runs to a URL, such as s3://bucket/runs."),
     ] = None,
     track: TrackOption = None,
     as_json: Annotated[

@@ -12,6 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from deepccg.cli.options import (
+    FIELD,
+    OF_PRESET,
     AddressOption,
     DataDirOption,
     EngineOption,
@@ -34,8 +36,9 @@ def tune(
     space: Annotated[
         list[str],
         what(
+            metavar="FIELD=VALUES",
             help="A field and its values, FIELD=V1,V2,..., or a range, FIELD=log:LOW:HIGH "
-            "(also lin, int; :N at the end for a grid of N). May be given several times."
+            "(also lin, int; :N at the end for a grid of N). May be given several times.",
         ),
     ],
     dataset: Annotated[str, what(help="As in `deepccg run`.")] = "digits",
@@ -46,7 +49,13 @@ def tune(
         str, what(help="task, class, or both with a comma: a search for each, by that accuracy.")
     ] = "task",
     settings: Annotated[
-        list[str] | None, what("--set", help="Any other field, the same in all runs.")
+        list[str] | None,
+        what(
+            "--set",
+            metavar=FIELD,
+            help="Any other field, the same in all runs.",
+            show_default=OF_PRESET,
+        ),
     ] = None,
     search: Annotated[str, how(help="grid or optuna.")] = "grid",
     trials: Annotated[int | None, how(help="Points that optuna tries.")] = None,
@@ -66,7 +75,10 @@ def tune(
     out: OutOption = Path("runs"),
     write: Annotated[
         Path | None,
-        where(help="The preset file; default tuned-METHOD.toml. All trials go next to it as JSON."),
+        where(
+            help="The preset file; all trials go next to it as JSON.",
+            show_default="tuned-METHOD.toml",
+        ),
     ] = None,
 ) -> None:
     """Choose a method's fields by accuracy on held-out training data, and write a preset.
@@ -137,16 +149,17 @@ def _table(tuned: "Tuned", validation: float) -> Table:
     settings: dict[str, Any] = dict(tuned.settings)
     title = ("method.name", "dataset", "stream.kind", "scenario")
     table = Table(
+        "",  # the mark of the chosen point, which no colour is needed to see
         "Point",
         title=", ".join(str(settings[field]) for field in title),
         box=box.SIMPLE_HEAD,
         caption=f"Percent, mean ± standard error over seeds, on {validation:g} of the training "
-        f"data, held out. Bold: chosen.",
+        f"data, held out. *: chosen.",
         caption_justify="left",
     )
     table.add_column(f"{str(settings['scenario']).capitalize()}-incremental acc.", justify="right")
     for trial in tuned.trials:
-        style = "bold" if trial is tuned.best else ""
+        mark, style = ("*", "bold") if trial is tuned.best else ("", "")
         score = f"failed: {trial.errors[0]}" if trial.errors else percent(trial.accuracy)
-        table.add_row(Text(point_text(trial), style), Text(score, style))
+        table.add_row(mark, Text(point_text(trial), style), Text(score, style))
     return table

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from statistics import fmean
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
@@ -19,6 +20,7 @@ from deepccg.core import Diverged, InputError, Learner, Task, TaskRequired, Test
 from deepccg.records import ClassScore, Evaluation, TaskScore
 
 PredictionCallback = Callable[[Tensor, Tensor], None]
+Answers: TypeAlias = Counter[tuple[int, int]]  # images, by their label and the one predicted
 
 
 def evaluate(
@@ -58,10 +60,11 @@ def evaluate(
     for place, each in enumerate(met):
         if not any(images[label] for label in each.classes):
             raise InputError(f"task {place} has no test images: give some, or raise their cap")
+    unmasked: Answers | None
     try:
-        unmasked, *masked = _correct(learner, test, order, (None, *met), chunk, on_predictions)
+        unmasked, *masked = _answers(learner, test, order, (None, *met), chunk, on_predictions)
     except TaskRequired:
-        unmasked, masked = None, _correct(learner, test, order, met, chunk)
+        unmasked, masked = None, _answers(learner, test, order, met, chunk)
     return Evaluation(
         step=step,
         examples=examples,
@@ -70,7 +73,7 @@ def evaluate(
         images=images.total(),
         of_images=len(test.y) if of_images is None else of_images,
         tasks=_task_scores(met, images, masked, unmasked),
-        classes=_class_scores(met, images, masked, unmasked),
+        classes=_class_scores(met, images, masked, unmasked, confusions=final),
     )
 
 
@@ -81,16 +84,16 @@ def _visiting_order(y: Tensor, met: Sequence[Task]) -> Tensor:
 
 
 @torch.no_grad()  # not inference_mode: what a learner caches here may meet autograd later
-def _correct(
+def _answers(
     learner: Learner,
     test: TestSet,
     order: Tensor,
     masks: Sequence[Task | None],
     chunk: int,
     on_predictions: PredictionCallback | None = None,
-) -> list[Counter[int]]:
-    """For each mask, how many of its images are classified correctly, by label."""
-    correct: list[Counter[int]] = [Counter() for _ in masks]
+) -> list[Answers]:
+    """For each mask, how its images are classified."""
+    counts: list[Answers] = [Counter() for _ in masks]
     for indices, needed in _chunks(test.y, order, masks, chunk):
         x, y = test.x[indices], test.y[indices].cpu()
         tasks = [masks[i] for i in needed]
@@ -99,8 +102,8 @@ def _correct(
             on_predictions(x, answers[tasks.index(None)])
         for i, logits in zip(needed, answers, strict=True):
             predicted = predicted_labels(logits, learner.columns(masks[i]))
-            correct[i].update(y[predicted == y].tolist())
-    return correct
+            counts[i].update(zip(y.tolist(), predicted.tolist(), strict=True))
+    return counts
 
 
 def _chunks(
@@ -130,39 +133,46 @@ def predicted_labels(logits: Tensor, columns: Sequence[int]) -> Tensor:
 def _task_scores(
     met: Sequence[Task],
     images: Counter[int],
-    masked: Sequence[Counter[int]],
-    unmasked: Counter[int] | None,
+    masked: Sequence[Answers],
+    unmasked: Answers | None,
 ) -> tuple[TaskScore, ...]:
     return tuple(
         TaskScore(
             task=place,
             classes=task.classes,
             images=sum(images[label] for label in task.classes),
-            task_correct=sum(correct[label] for label in task.classes),
+            task_correct=sum(answers[label, label] for label in task.classes),
             class_correct=None
             if unmasked is None
-            else sum(unmasked[label] for label in task.classes),
+            else sum(unmasked[label, label] for label in task.classes),
         )
-        for place, (task, correct) in enumerate(zip(met, masked, strict=True))
+        for place, (task, answers) in enumerate(zip(met, masked, strict=True))
     )
 
 
 def _class_scores(
     met: Sequence[Task],
     images: Counter[int],
-    masked: Sequence[Counter[int]],
-    unmasked: Counter[int] | None,
+    masked: Sequence[Answers],
+    unmasked: Answers | None,
+    *,
+    confusions: bool,
 ) -> tuple[ClassScore, ...]:
     correct_under = {label: list[int]() for label in images}
-    for task, correct in zip(met, masked, strict=True):
+    for task, answers in zip(met, masked, strict=True):
         for label in images.keys() & set(task.classes):
-            correct_under[label].append(correct[label])
+            correct_under[label].append(answers[label, label])
+    mistaken = {label: list[tuple[int, int]]() for label in images}
+    for (label, predicted), count in sorted((unmasked or {}).items()):
+        if predicted != label:
+            mistaken[label].append((predicted, count))
     return tuple(
         ClassScore(
             label=label,
             images=images[label],
-            class_correct=None if unmasked is None else unmasked[label],
+            class_correct=None if unmasked is None else unmasked[label, label],
             task_correct=fmean(correct_under[label]),
+            mistaken=tuple(mistaken[label]) if confusions and unmasked is not None else None,
         )
         for label in images
     )

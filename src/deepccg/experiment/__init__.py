@@ -16,7 +16,8 @@ from deepccg.experiment.resolve import (
     resolve_recorded,
     run_command,
 )
-from deepccg.experiment.run import RunResult, resume, run
+from deepccg.experiment.result import RunResult
+from deepccg.experiment.run import resume, run
 from deepccg.experiment.session import (
     CheckpointWarning,
     ClassNeeded,

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from deepccg.core import InputError, Learner, StateMismatch, Task
+from deepccg.core import InputError, Learner, StateMismatch, Task, did_you_mean
 from deepccg.experiment.build import build_learner
 from deepccg.experiment.config import RunConfig
 from deepccg.experiment.session import (
@@ -50,8 +50,8 @@ class TrainedRun:
         if classes is not None:
             unknown = [name for name in classes if name not in self.class_names]
             if unknown:
-                known = ", ".join(self.class_names)
-                raise InputError(f"unknown class {unknown[0]!r}; known: {known}")
+                hint, known = did_you_mean(unknown[0], self.class_names), self.class_names
+                raise InputError(f"unknown class {unknown[0]!r}{hint}; known: {', '.join(known)}")
             task = Task(id=-1, classes=tuple(map(self.class_names.index, classes)))
         names = [self.class_names[label] for label in self.learner.columns(task)]
         channels, height, width = self.shape

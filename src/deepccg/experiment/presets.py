@@ -8,10 +8,11 @@ from typing import Any
 
 from pydantic import Field
 
-from deepccg.core import Config, InputError, validated
+from deepccg.core import Config, InputError, did_you_mean, validated
 from deepccg.experiment.config import Scenario
 from deepccg.records import merge, parse_toml, read_toml
 
+# The presets that come with the package; a file of rules is one, too.
 PRESETS = ("default", "paper", "as-printed")
 _FILE = "file:"  # marks, in a complete configuration, that a preset file has been applied
 
@@ -86,7 +87,10 @@ def _rules_of_file(preset: str) -> tuple[Rule, ...]:
     except ValueError as error:
         raise InputError(f"{path.name} is not valid TOML: {error}") from None
     if content is None:
-        raise InputError(f"preset {preset!r} is neither one of {', '.join(PRESETS)} nor a file")
+        raise InputError(
+            f"preset {preset!r} is neither one of {', '.join(PRESETS)} nor a file"
+            f"{did_you_mean(preset, PRESETS)}"
+        )
     return _rules(content, path.name)
 
 

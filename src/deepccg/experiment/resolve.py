@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from deepccg.core import InputError, Learner, validated
+from deepccg.core import InputError, Learner, did_you_mean, validated
+from deepccg.core.config import check_setting_sizes, not_a_field
 from deepccg.experiment.config import RunConfig
 from deepccg.experiment.presets import override, preset_settings, recorded_name
 from deepccg.methods import METHODS
@@ -50,6 +51,8 @@ def resolve(settings: Mapping[str, Any], learner: type[Learner] | None = None) -
     given = nested(settings)
     if learner is not None:
         given = merge(given, {"method": {"name": _import_path(learner)}})
+    check_setting_sizes(given)
+    _check_names(given, learner)
     outline = validated(RunConfig, given)
     key = {
         "preset": outline.preset,
@@ -61,6 +64,18 @@ def resolve(settings: Mapping[str, Any], learner: type[Learner] | None = None) -
     config = validated(RunConfig, override(preset_settings(key), given))
     config = config.model_copy(update={"preset": recorded_name(config.preset)})
     return _with_method_fields(config, learner or learner_class(config.method.name))
+
+
+def _check_names(given: Mapping[str, Any], learner: type[Learner] | None) -> None:
+    """Reject a field that does not exist; the one that is meant may be in a table, as method.lr."""
+    unknown = next((name for name in given if name not in RunConfig.model_fields), None)
+    if unknown is None:
+        return
+    defaults = RunConfig()
+    method = validated(RunConfig, {"method": given.get("method", defaults.method)}).method
+    own = (learner or learner_class(method.name)).Config.model_fields
+    known = flatten({**defaults.model_dump(exclude={"method"}), "method": own})
+    raise InputError(not_a_field(unknown, unknown, list(known)))
 
 
 def resolve_recorded(settings: Mapping[str, Any]) -> RunConfig:
@@ -158,7 +173,8 @@ def learner_class(name: str) -> type[Learner]:
     module_name, colon, class_name = name.partition(":")
     if not colon or not all(part.isidentifier() for part in module_name.split(".")):
         raise InputError(
-            f"unknown method {name!r}: choose one of {', '.join(METHODS)}, or package.module:Class"
+            f"unknown method {name!r}{did_you_mean(name, METHODS)}: choose one of "
+            f"{', '.join(METHODS)}, or package.module:Class"
         )
     _import_from_working_directory()
     try:

@@ -20,6 +20,7 @@ from deepccg.experiment.guards import (
     torch_threads,
 )
 from deepccg.experiment.resolve import learner_class, resolve, resolve_config
+from deepccg.experiment.result import RunResult
 from deepccg.experiment.session import (
     choose_kernels,
     open_run,
@@ -28,30 +29,13 @@ from deepccg.experiment.session import (
     recorded_learner,
 )
 from deepccg.experiment.writer import CheckpointSchedule, RunWriter, Stopwatch
-from deepccg.records import Evaluation, RecordError, RunDirectory, Training, summary
+from deepccg.records import Evaluation, RecordError, RunDirectory, Training
 from deepccg.streams import Cursor, Dataset, load_dataset
 from deepccg.tracking import check_tracker, track_run
 
 ProgressCallback = Callable[[int, int, StepInfo], None]
 
 TRAINING_RECORD_STEPS = 50
-
-
-@dataclass(frozen=True)
-class RunResult:
-    """A finished run."""
-
-    directory: Path  # where everything was written
-    config: RunConfig
-    evaluations: list[Evaluation]  # in order of time; metrics are functions of these
-    learner: Learner
-    examples_read: int  # training examples; offline ones count at each read
-    audit: dict[str, Any] | None  # of ``audit.json``; None if an earlier version began the run
-
-    @property
-    def summary(self) -> dict[str, float | None]:
-        """Every metric, as fractions, by name."""
-        return summary(self.evaluations)
 
 
 def run(

@@ -164,7 +164,7 @@ def open_run(
         try:
             remove_temporaries(target.path)
             begun = target.config_path.exists()
-            progress = _continue(target, learner, about) if begun else _begin(config, target)
+            progress = _continue(target, learner, about) if begun else _begin(config, target, steps)
         except OSError as error:
             raise _cannot_write(target, error) from None
         yield progress
@@ -217,8 +217,9 @@ def _finished(target: RunDirectory, steps: int) -> Checkpoint | None:
         return None
 
 
-def _begin(config: RunConfig, target: RunDirectory) -> Progress:
-    described = json.dumps(environment(config), indent=2)
+def _begin(config: RunConfig, target: RunDirectory, steps: int) -> Progress:
+    # Who watches a run has to know how far it goes before it is there.
+    described = json.dumps({**environment(config), "steps": steps}, indent=2)
     fields = config.model_dump(mode="json", exclude_none=True)
     write_atomically(target.environment_path, described.encode() + b"\n")
     write_atomically(target.config_path, tomli_w.dumps(fields).encode())

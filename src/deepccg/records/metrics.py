@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from deepccg.records.schema import ClassScore, Evaluation, RecordError, TaskScore
 
-Mode: TypeAlias = Literal["task", "class"]
+Mode: TypeAlias = Literal["task", "class"]  # task- or class-incremental accuracy
 _Floats: TypeAlias = npt.NDArray[np.float64]
 
 

@@ -131,16 +131,26 @@ class ClassScore:
         class_correct: As in ``TaskScore``.
         task_correct: Images classified correctly among a task's classes, averaged over the tasks
             met that contain the class: a number between 0 and ``images``.
+        mistaken: The labels that its other images were given among all classes seen, each with
+            their number: a row of the confusion matrix. ``None`` where that is not recorded.
     """
 
     label: Label
     images: Positive
     class_correct: Count | None
     task_correct: NotNegative
+    mistaken: tuple[tuple[Label, Positive], ...] | None = None
 
     def __post_init__(self) -> None:
         counts = {"class_correct": self.class_correct, "task_correct": self.task_correct}
         _check_at_most(self.images, **counts)
+        if self.mistaken is None:
+            return
+        answers = dict(self.mistaken)
+        if len(answers) < len(self.mistaken) or self.label in answers:
+            raise RecordError(f"mistaken names a label twice, or {self.label} itself")
+        if self.class_correct is None or self.class_correct + sum(answers.values()) != self.images:
+            raise RecordError(f"class_correct and mistaken do not add up to {self.images}")
 
 
 @record_class
@@ -178,6 +188,14 @@ class Evaluation(_AsJson):
         scores: tuple[TaskScore | ClassScore, ...] = (*self.tasks, *self.classes)
         if len({score.class_correct is None for score in scores}) > 1:
             raise RecordError("class_correct must be null everywhere or nowhere")
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the record as plain JSON values, without confusions that are not recorded."""
+        content = super().to_json()
+        for score in content["classes"]:
+            if score["mistaken"] is None:
+                del score["mistaken"]
+        return content
 
 
 @record_class
@@ -248,7 +266,7 @@ class Shift(_AsJson):
         return (self.correct_stale - self.correct_after) / self.images
 
 
-Record: TypeAlias = Evaluation | Training | Shift
+Record: TypeAlias = Evaluation | Training | Shift  # one line of records.jsonl
 _RECORD: TypeAdapter[Record] = TypeAdapter(Annotated[Record, Field(discriminator="type")])
 
 

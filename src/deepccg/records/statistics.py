@@ -12,7 +12,9 @@ import numpy.typing as npt
 from deepccg.records.schema import Shift
 
 LEVEL = 0.95
+# Shift as a Euclidean distance, or relative to the distances between embeddings.
 ShiftScale: TypeAlias = Literal["distance", "relative"]
+# What is drawn against shift: the change in accuracy, or what a frozen classifier would have lost.
 ShiftMeasure: TypeAlias = Literal["accuracy_change", "misalignment"]
 
 

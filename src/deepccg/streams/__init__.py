@@ -4,7 +4,7 @@ from deepccg.core import default_cache_dir
 from deepccg.streams.data import Dataset, Split, cap_per_class, from_arrays, hold_out, make_test_set
 from deepccg.streams.datasets import DatasetInfo, available, load_dataset
 from deepccg.streams.folder import image_files
-from deepccg.streams.images import read_images
+from deepccg.streams.images import read_images, readable_files
 from deepccg.streams.schedules import (
     SCHEDULES,
     build_stream,
@@ -34,5 +34,6 @@ __all__ = [
     "load_dataset",
     "make_test_set",
     "read_images",
+    "readable_files",
     "shifting_window",
 ]

@@ -49,6 +49,7 @@ class Entry:
     x: Array
     y: IntArray
     rows: IntArray
+    skipped: tuple[str, ...] = ()  # what was left out as unreadable
 
 
 def safe_name(name: str) -> str:
@@ -65,7 +66,8 @@ def read_entry(directory: Path) -> Entry | None:
     try:
         meta = json.loads((directory / "meta.json").read_text(encoding="utf-8"))
         arrays = {key: _map_array(directory / f"{key}.npy", meta["arrays"][key]) for key in _ARRAYS}
-        entry = Entry(tuple(meta["names"]), **arrays)
+        skipped = tuple(map(str, meta.get("skipped", ())))
+        entry = Entry(tuple(meta["names"]), **arrays, skipped=skipped)
         return entry if _sound(entry) else None
     except _UNREADABLE:
         return None
@@ -128,7 +130,8 @@ def _write_files(directory: Path, source: ImageSource, image_size: tuple[int, in
             np.save(file, values.astype("<i8"), allow_pickle=False)
     arrays = {key: _describe(directory / f"{key}.npy") for key in _ARRAYS}
     with _synced(directory / "meta.json") as file:
-        file.write(json.dumps({"names": list(source.names), "arrays": arrays}).encode())
+        meta = {"names": list(source.names), "arrays": arrays, "skipped": list(source.skipped)}
+        file.write(json.dumps(meta).encode())
 
 
 def _write_pixels(file: IO[bytes], source: ImageSource, shape: tuple[int, int, int]) -> None:

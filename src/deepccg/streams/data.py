@@ -169,8 +169,8 @@ def _draw(rows: Sequence[IntArray], quotas: Sequence[int], seed: int) -> IntArra
 def from_arrays(
     x: npt.ArrayLike,
     y: npt.ArrayLike,
-    x_test: npt.ArrayLike,
-    y_test: npt.ArrayLike,
+    x_test: npt.ArrayLike | None = None,
+    y_test: npt.ArrayLike | None = None,
     class_names: Sequence[str] | None = None,
     name: str = "arrays",
 ) -> Dataset:
@@ -180,7 +180,8 @@ def from_arrays(
         x: Training examples: uint8 images, grey ``[N, H, W]`` or channels last ``[N, H, W, C]``
             with 1 to 4 channels, or vectors of numbers ``[N, F]`` (used as float32).
         y: Training labels ``[N]``: integers, contiguous or not, or strings.
-        x_test: Test examples, like ``x``.
+        x_test: Test examples, like ``x``. Without them a fifth of each class of ``x``, the same
+            for every seed, is held out and never learned.
         y_test: Test labels, like ``y``.
         class_names: One name per class: integer labels are then indices into it, string labels
             must be among it. By default the names are the labels themselves, sorted.
@@ -191,9 +192,14 @@ def from_arrays(
     >>> data.class_names, data.train.x.shape, data.test.y
     (('cat', 'dog'), (4, 3, 8, 8), array([1, 1, 0, 0]))
     """
+    if (x_test is None) != (y_test is None):
+        raise InputError("test examples and their labels go together: give both, or neither")
     labels, names = encode_labels(y, class_names)
-    own_labels, own_names = encode_labels(y_test, class_names)
     train = Split(_examples(x), labels)
+    if x_test is None or y_test is None:
+        train, test = hold_out(train, fraction=0.2, seed=0)
+        return Dataset(name, names, lambda: train, lambda: test)
+    own_labels, own_names = encode_labels(y_test, class_names)
     test = Split(_examples(x_test), align_labels(own_labels, own_names, names))
     if train.x.shape[1:] != test.x.shape[1:]:
         raise InputError(

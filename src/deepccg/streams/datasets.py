@@ -1,6 +1,5 @@
 """Data sets by name: the catalogue, hub addresses and folders, and the digits of scikit-learn."""
 
-import difflib
 import os
 import re
 from dataclasses import dataclass, replace
@@ -9,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from deepccg.core import InputError, default_cache_dir, derive_seed
+from deepccg.core import InputError, default_cache_dir, derive_seed, did_you_mean
 from deepccg.streams.cache import safe_name
 from deepccg.streams.data import Dataset, Split, rows_by_class
 from deepccg.streams.folder import is_folder
@@ -67,14 +66,28 @@ _LAYOUTS = {
 _ADDRESS = re.compile(r"(?P<repository>\w[\w.-]*/\w[\w.-]*)(:(?P<config>\w[\w.+-]*))?")
 
 
-def available(cache_dir: str | Path | None = None) -> list[DatasetInfo]:
-    """List the data sets that have a name, and where they are cached."""
+def available(
+    cache_dir: str | Path | None = None, data_dir: str | Path | None = None
+) -> list[DatasetInfo]:
+    """List the data sets that have a name, and where they are cached.
+
+    Cached is what ``load_dataset`` would find with the same ``data_dir``, both parts of it.
+    """
     cache = Path(cache_dir) if cache_dir else default_cache_dir()
-    places = {name: cache / safe_name(name) for name in _CATALOGUE}
+    place = Path(data_dir).expanduser() if data_dir else None
     return [
-        replace(info, cached_at=places[name] if is_folder(places[name]) else None)
+        replace(info, cached_at=cache / safe_name(name) if _is_cached(name, place, cache) else None)
         for name, info in _CATALOGUE.items()
     ]
+
+
+def _is_cached(name: str, data_dir: Path | None, cache: Path) -> bool:
+    if name not in _LAYOUTS:
+        return False
+    try:
+        return _named_recipe(name, data_dir, None).cached(cache)
+    except InputError:  # its files are not in the data directory
+        return False
 
 
 def load_dataset(
@@ -82,6 +95,7 @@ def load_dataset(
     data_dir: str | Path | None = None,
     cache_dir: str | Path | None = None,
     image_size: int | None = None,
+    skip_unreadable: bool = False,
 ) -> Dataset:
     """Load a data set: decoded once, memory-mapped from then on.
 
@@ -95,6 +109,8 @@ def load_dataset(
             cache directory.
         image_size: The side of the square that images become. By default the data set's own;
             for hub data sets and folders the size that all images share, else 32.
+        skip_unreadable: Leave unreadable images and empty class folders of a folder out, and tell
+            which; by default they are an error.
 
     >>> data = load_dataset("digits")
     >>> data.n_classes, data.train.x.shape, len(data.test)
@@ -102,17 +118,22 @@ def load_dataset(
     """
     if image_size is not None and image_size < 1:
         raise InputError(f"image_size must be at least 1, not {image_size}")
+    if skip_unreadable and (name in _CATALOGUE or name.startswith("hf:")):
+        raise InputError(f"only images of a folder can be skipped: {name} is none")
     if name == "digits":
         if image_size not in (None, 8):
             raise InputError("the images of digits are 8 x 8: image_size cannot change that")
         names = tuple(str(digit) for digit in range(10))
         return Dataset("digits", names, lambda: _split_digits()[0], lambda: _split_digits()[1])
     size = (image_size, image_size) if image_size else None
-    recipe = _recipe(name, Path(data_dir).expanduser() if data_dir else None, size)
+    place = Path(data_dir).expanduser() if data_dir else None
+    recipe = _recipe(name, place, size, skip_unreadable)
     return recipe.dataset(Path(cache_dir).expanduser() if cache_dir else default_cache_dir())
 
 
-def _recipe(name: str, data_dir: Path | None, size: tuple[int, int] | None) -> Recipe:
+def _recipe(
+    name: str, data_dir: Path | None, size: tuple[int, int] | None, skip_unreadable: bool
+) -> Recipe:
     if name in _LAYOUTS:
         return _named_recipe(name, data_dir, size)
     kind, _, rest = name.partition(":")
@@ -120,7 +141,7 @@ def _recipe(name: str, data_dir: Path | None, size: tuple[int, int] | None) -> R
         return _hub_recipe(name, rest, data_dir, size)
     path = Path(rest if kind == "folder" and rest else name).expanduser()
     if kind == "folder" or "/" in name or os.sep in name or is_folder(path):
-        return folder_recipe(path, Facts(image_size=size))
+        return folder_recipe(path, Facts(image_size=size), skip_unreadable=skip_unreadable)
     raise unknown_dataset(name)
 
 
@@ -154,11 +175,9 @@ def _hub_recipe(
 
 def unknown_dataset(name: str) -> InputError:
     """Return the error for a name that is no data set's, with those there are."""
-    close = difflib.get_close_matches(name, _CATALOGUE, n=1)
-    hint = f" (did you mean {close[0]}?)" if close else ""
     return InputError(
-        f"unknown data set '{name}'{hint}: choose {', '.join(_CATALOGUE)}, hf:owner/name, "
-        f"or a folder of class folders"
+        f"unknown data set '{name}'{did_you_mean(name, _CATALOGUE)}: choose "
+        f"{', '.join(_CATALOGUE)}, hf:owner/name, or a folder of class folders"
     )
 
 

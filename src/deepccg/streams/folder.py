@@ -2,12 +2,13 @@
 
 import hashlib
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from deepccg.core import InputError, is_utf8
-from deepccg.streams.images import ImageSource, read_file
+from deepccg.streams.images import ImageSource, read_file, readable_files
 from deepccg.streams.stream import IntArray
 
 IMAGE_SUFFIXES = frozenset(
@@ -41,7 +42,7 @@ def is_divided(folder: Path) -> bool:
     return train.is_dir() and any(child.is_dir() for child in train.iterdir())
 
 
-def part_files(folder: Path, part: str) -> dict[str, list[Path]]:
+def part_files(folder: Path, part: str, *, skip_empty: bool = False) -> dict[str, list[Path]]:
     """Return the files of each class, for the part ``train`` or ``test`` of a folder.
 
     A folder without its own ``train`` is divided here: of each class, the fifth of its images
@@ -55,15 +56,18 @@ def part_files(folder: Path, part: str) -> dict[str, list[Path]]:
         found = [folder / name for name in names if (folder / name).is_dir()]
         if not found:
             raise InputError(f"{folder} has a folder train but none of {', '.join(names)}")
-        return class_files(found[0])
+        return class_files(found[0], skip_empty=skip_empty)
     return {
-        name: _divide(folder / name, files)[part == "test"]
-        for name, files in class_files(folder).items()
+        name: _divide(folder / name, files)[part == "test"] if files else []
+        for name, files in class_files(folder, skip_empty=skip_empty).items()
     }
 
 
-def class_files(folder: Path) -> dict[str, list[Path]]:
-    """Return the image files of each class folder, classes and files in order of name."""
+def class_files(folder: Path, *, skip_empty: bool = False) -> dict[str, list[Path]]:
+    """Return the image files of each class folder, classes and files in order of name.
+
+    A class folder without images is refused, unless ``skip_empty``.
+    """
     children = sorted(child for child in folder.iterdir() if child.is_dir())
     folders = [child for child in children if not child.name.startswith(".")]
     if not folders:
@@ -72,9 +76,26 @@ def class_files(folder: Path) -> dict[str, list[Path]]:
     for name, files in classes.items():
         if not is_utf8(name):  # unlike those of images, the names of classes are written down
             raise InputError(f"the class folder {name!r} in {folder} is not UTF-8: rename it")
-        if not files:
-            raise InputError(f"the class folder {folder / name} has no images")
+        if not files and not skip_empty:
+            raise InputError(
+                f"the class folder {folder / name} has no images: remove it, or skip it with "
+                f"--skip-unreadable"
+            )
     return classes
+
+
+def readable_source(classes: dict[str, list[Path]]) -> ImageSource:
+    """Return those images of these classes that can be read; what cannot is ``skipped``."""
+    good: dict[str, list[Path]] = {}
+    skipped = []
+    for name, files in classes.items():
+        readable, unreadable = readable_files(files)
+        skipped += [f"{name}/{file.name}" for file in unreadable]
+        if readable:
+            good[name] = readable
+        else:
+            skipped.append(f"the class folder {name}, which has no image that can be read")
+    return replace(folder_source(good), skipped=tuple(skipped))
 
 
 def folder_source(classes: dict[str, list[Path]]) -> ImageSource:

@@ -37,12 +37,14 @@ class ImageSource:
         rows: ``[N]`` where each image is in what ``read`` reads.
         read: For ascending rows, yields where each image is (to be shown to the user) and its
             encoded bytes.
+        skipped: What was left out as unreadable, to be shown to the user.
     """
 
     names: tuple[str, ...]
     y: IntArray
     rows: IntArray
     read: Callable[[IntArray], Iterator[tuple[str, bytes]]]
+    skipped: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.y)
@@ -100,6 +102,19 @@ def read_images(files: Sequence[Path], shape: tuple[int, int, int]) -> Pixels:
     for i, file in enumerate(files):
         pixels[i] = decode(str(file), read_file(file), shape)
     return pixels
+
+
+def readable_files(files: Sequence[Path]) -> tuple[list[Path], list[Path]]:
+    """Divide image files into those that can be decoded to the last pixel, and the others."""
+    good, bad = [], []
+    for file in files:
+        try:
+            with _opened(str(file), read_file(file)) as image:
+                image.load()
+            good.append(file)
+        except InputError:
+            bad.append(file)
+    return good, bad
 
 
 def read_file(file: Path) -> bytes:

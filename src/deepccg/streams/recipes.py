@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,11 +20,14 @@ from deepccg.streams.arrow import (
 )
 from deepccg.streams.cache import Entry, read_entry, safe_name, write_entry
 from deepccg.streams.data import Dataset, Split, align_labels
-from deepccg.streams.folder import folder_source, part_files
+from deepccg.streams.folder import folder_source, part_files, readable_source
 from deepccg.streams.images import ImageSource, common_size
 
 _FORMAT = 1  # of the cache: raise it when the same source would be decoded differently
 _PARTS = {"train": ("train",), "test": ("test", "validation", "valid", "val")}
+
+MOST_LISTED = 20  # names of unreadable images
+_log = logging.getLogger(__name__)
 
 Identity = list[object]
 
@@ -71,10 +75,19 @@ class Recipe:
 
         return Dataset(self.name, train.names, lambda: Split(train.x, train.y), open_test)
 
-    def _entry(self, part: str, cache_dir: Path, image_size: tuple[int, int] | None) -> Entry:
+    def cached(self, cache_dir: Path) -> bool:
+        """Whether both parts of a data set of known image size are decoded already."""
+        size = self.facts.image_size
+        places = [self._place(part, cache_dir, size) for part in _PARTS]
+        return all(read_entry(place) is not None for place in places)
+
+    def _place(self, part: str, cache_dir: Path, image_size: tuple[int, int] | None) -> Path:
         about = json.dumps([_FORMAT, self.identity(part), part, image_size])
         key = hashlib.blake2b(about.encode(), digest_size=8).hexdigest()
-        directory = cache_dir / safe_name(self.name) / f"{part}-{key}"
+        return cache_dir / safe_name(self.name) / f"{part}-{key}"
+
+    def _entry(self, part: str, cache_dir: Path, image_size: tuple[int, int] | None) -> Entry:
+        directory = self._place(part, cache_dir, image_size)
         entry = read_entry(directory)
         if entry is None:
             source = self.images(part)
@@ -84,7 +97,15 @@ class Recipe:
                 name = source.names[int(counts.argmin())]
                 raise InputError(f"{self.name} has no training images of the class '{name}'")
             entry = write_entry(directory, source, image_size or common_size(source))
+        if entry.skipped:
+            _tell_skipped(f"{self.name} ({part})", entry.skipped)
         return entry
+
+
+def _tell_skipped(where: str, skipped: Sequence[str]) -> None:
+    listed = ", ".join(skipped[:MOST_LISTED])
+    more = f" and {len(skipped) - MOST_LISTED} more" if len(skipped) > MOST_LISTED else ""
+    _log.info("skipped in %s, as unreadable: %s: %s%s", where, len(skipped), listed, more)
 
 
 def hub_recipe(name: str, repository: str, config: str | None, facts: Facts) -> Recipe:
@@ -116,15 +137,17 @@ def parquet_recipe(name: str, data_dir: Path, folders: Sequence[str], facts: Fac
     return Recipe(name, lambda part: file_identity(files(part)), images, facts)
 
 
-def folder_recipe(folder: Path, facts: Facts) -> Recipe:
-    """Return the recipe of a folder of class folders."""
+def folder_recipe(folder: Path, facts: Facts, *, skip_unreadable: bool = False) -> Recipe:
+    """Return the recipe of a folder of class folders, perhaps without what cannot be read."""
 
     def identity(part: str) -> Identity:
-        classes = part_files(folder, part)
-        return [list(classes), file_identity(f for files in classes.values() for f in files)]
+        classes = part_files(folder, part, skip_empty=skip_unreadable)
+        about: Identity = [list(classes), file_identity(f for c in classes.values() for f in c)]
+        return [*about, "skip unreadable"] if skip_unreadable else about
 
     def images(part: str) -> ImageSource:
-        return folder_source(part_files(folder, part))
+        classes = part_files(folder, part, skip_empty=skip_unreadable)
+        return readable_source(classes) if skip_unreadable else folder_source(classes)
 
     return Recipe(folder.resolve().name, identity, images, facts)
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from deepccg.core import InputError, Task, derive_seed
+from deepccg.core import InputError, Task, derive_seed, did_you_mean
 from deepccg.streams.data import Split, rows_by_class
 from deepccg.streams.stream import IntArray, Stream
 
@@ -79,6 +79,7 @@ def shifting_window(
     return _stream(data, groups, rows, batch_size, seed)
 
 
+# The streams by the name that `deepccg run --stream` takes.
 SCHEDULES = {"disjoint": disjoint, "shifting-window": shifting_window}
 
 
@@ -94,7 +95,8 @@ def build_stream(
 ) -> Stream:
     """The stream of schedule ``kind``, one of ``SCHEDULES``; the fields as for ``disjoint``."""
     if kind not in SCHEDULES:
-        raise InputError(f"unknown stream '{kind}': choose one of {', '.join(SCHEDULES)}")
+        hint = did_you_mean(kind, SCHEDULES)
+        raise InputError(f"unknown stream '{kind}'{hint}: choose one of {', '.join(SCHEDULES)}")
     return SCHEDULES[kind](
         data,
         classes_per_task=classes_per_task,
