@@ -12,6 +12,7 @@ from deepccg.demo.page import packed_positions
 from deepccg.demo.simulate import REACH
 
 BATCHES = 40
+TELLING = 30  # the batch, from 0, at which the classifier before the step is most wrong
 TASKS = np.repeat([0, 1], BATCHES // 2)
 LABELS = np.repeat([0, 1, 2, 3], 5)
 CORNERS = np.array([[-2.0, 2.0], [2.0, 2.0], [2.0, -2.0], [-2.0, -2.0]])
@@ -26,7 +27,9 @@ def made_up(shift: float) -> Trajectory:
     surfaces[TASKS == 0, 2:] = np.nan
     accuracy = np.linspace(0.5, 1.0 - shift / 10, BATCHES).astype(np.float32)
     name, about = f"Shift {shift} <b>", "Words & <i>words</i>"
-    return Trajectory(name, about, positions, surfaces, accuracy)
+    stale = np.where(np.arange(BATCHES) == 0, np.nan, accuracy - 0.1).astype(np.float32)
+    stale[TELLING] = 0.25
+    return Trajectory(name, about, positions, surfaces, accuracy, stale)
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +59,7 @@ def pixel(page, panel: int, x: float, y: float) -> list[int]:
 
 
 def test_nothing_is_fetched_and_names_are_text(page_file, open_page):
-    tab = open_page(page_file)
+    tab = open_page(page_file, "#batch=1")
     tab.page.wait_for_load_state("networkidle")
     assert tab.problems == []
     assert [u for u in tab.requests if not u.startswith("data:")] == [page_file.as_uri()]
@@ -71,7 +74,7 @@ def test_regions_are_those_of_the_surfaces(page_file, open_page):
     ]
     assert len({tuple(colour) for colour in grounds}) == 4
     # Moved by 1 in both directions, the middle lies where the third class was not.
-    assert pixel(page, 0, 0.5, 0.1) != pixel(page, 1, 0.5, 0.1)
+    assert pixel(page, 0, 0.5, 0.1) != pixel(page, 2, 0.5, 0.1)
     page.locator("#time").fill("1")  # two classes have come: nothing is said of the others
     assert batch(page) == 1
     below = pixel(page, 0, -2.8, -2.8)
@@ -79,8 +82,44 @@ def test_regions_are_those_of_the_surfaces(page_file, open_page):
     assert page.locator("#score-0").inner_text() == "50 %"
 
 
+def test_the_middle_panel_has_the_classifier_of_the_step_before(page_file, open_page):
+    first_new = BATCHES // 2 + 1  # counted from 1: the batch with which two more classes come
+    page = open_page(page_file, f"#batch={first_new}").page
+    corner = (-2.8, -2.8)  # of the fourth class
+    assert pixel(page, 0, *corner) != pixel(page, 1, *corner)  # it is not known one step late
+    page.locator("#on").click()
+    assert pixel(page, 0, *corner) == pixel(page, 1, *corner)
+    page.locator("#time").fill(str(TELLING + 1))
+    assert page.locator("#score-1").inner_text() == "25 %"
+    page.locator("#time").fill("1")
+    assert page.locator("#score-1").inner_text() == ""  # there was no step before
+
+
+def test_points_leave_a_trail(tmp_path, open_page):
+    moving = made_up(0.0)
+    moving.positions[:, :, 0] -= 2 * (np.arange(BATCHES)[:, None] % 2) * (CORNERS[LABELS][:, 0] > 0)
+    run = DemoRun((0, 1, 2, 3), LABELS, TASKS, {"a": moving, "b": made_up(0.0)})
+    (path := tmp_path / "demo.html").write_text(demo_page(run, "deepccg demo"), encoding="utf-8")
+    page = open_page(path, f"#batch={BATCHES}").page
+    way, beside = (0.9, 2.0), (0.9, 1.6)  # of the second class, which came from (2, 2) to (0, 2)
+    assert pixel(page, 0, *way) != pixel(page, 0, *beside)
+    assert pixel(page, 2, *way) == pixel(page, 2, *beside)  # whose points rest
+
+
+def test_it_plays_by_itself_from_shortly_before_the_telling_batch(page_file, open_page):
+    page = open_page(page_file, reduced_motion="no-preference").page
+    assert page.locator("#play").inner_text() == "Pause"
+    page.locator(f"#batch:text-is('{TELLING + 1}')").wait_for()
+    assert "25\u00a0% right" in page.locator("#story").text_content()
+    page.locator("#play").click()
+    assert page.locator("#play").inner_text() == "Play"
+    waiting = open_page(page_file, reduced_motion="reduce").page
+    assert waiting.locator("#play").inner_text() == "Play"
+    assert batch(waiting) == TELLING - 3
+
+
 def test_play_runs_to_the_end_and_stops(page_file, open_page):
-    tab = open_page(page_file)
+    tab = open_page(page_file, f"#batch={BATCHES - 10}")
     tab.page.locator("#speed").select_option("fast")
     play = tab.page.locator("#play")
     play.click()
@@ -123,7 +162,7 @@ def test_keyboard_slider_and_buttons_move_by_one_batch(page_file, open_page):
 @pytest.mark.parametrize("width", [360, 1100])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_it_fits_and_has_both_colour_schemes(page_file, open_page, width, scheme):
-    page = open_page(page_file, width=width, color_scheme=scheme).page
+    page = open_page(page_file, "#batch=1", width=width, color_scheme=scheme).page
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert (sum(pixel(page, 0, 0, -2.9)) < 380) == (scheme == "dark")
     charts = [chart for chart in page.locator(".stage div svg").all() if chart.is_visible()]
@@ -146,4 +185,4 @@ def test_the_data_in_the_page_are_json(page_file):
     (run,) = re.findall(r'<script type="application/json" id="run">(.*?)</script>', text, re.DOTALL)
     data = json.loads(run)
     assert data["batches"] == BATCHES
-    assert [each["from"] for each in data["story"]] == [0, 20, 26, 39]
+    assert [each["from"] for each in data["story"]] == [0, 20, TELLING, TELLING + 6, 39]

@@ -302,12 +302,13 @@ def test_every_figure_is_exported(found, tmp_path):
         suffix: [p for p in written if p.suffix == suffix]
         for suffix in (".md", ".tex", ".csv", ".png", ".pdf")
     }
-    assert len(kinds[".md"]) == len(kinds[".tex"]) == len(kinds[".csv"]) == 3
+    assert len(kinds[".md"]) == len(kinds[".tex"]) == len(kinds[".csv"]) == 5
     assert [p.stem for p in kinds[".png"]] == [p.stem for p in kinds[".pdf"]]
     names = {p.stem.removeprefix(comparisons[0].key) for p in kinds[".png"]}
     memories = {f"-memory-{row.key}" for row in comparisons[0].rows}
     costs = {"-cost-passes", "-cost-seconds"}  # and bytes, of which those that store have the same
-    others = {"-final", "-stream", "-accuracy", "-forgetting", "-tasks", "-shift", "-misalignment"}
+    others = {"-final", "-stream", "-accuracy", "-forgetting", "-shift", "-misalignment"}
+    others |= {"-tasks", "-tasks-other", "-confusion"}
     assert names == others | costs | memories
     for path in kinds[".png"]:
         with Image.open(path) as picture:

@@ -3,6 +3,7 @@
 import json
 import re
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -11,7 +12,8 @@ from deepccg.records import find_runs
 from deepccg.report import RowDetails, group_runs, read_run, report_page
 
 NUMBER_FOCUSABLE = """() => {
-  const all = [...document.querySelectorAll("a[href], button, summary, pre[tabindex], .scroll")];
+  const all = [...document.querySelectorAll(
+    "a[href], button, input, summary, pre[tabindex], .scroll")];
   const visible = all.filter((element) => element.checkVisibility());
   visible.forEach((element, number) => { element.dataset.number = number; });
   return visible.length;
@@ -221,3 +223,42 @@ def test_print_shows_no_controls(page_file, open_page):
     assert not page.locator(".filters").is_visible()
     assert page.locator("article").first.is_visible()
     assert luminance(page.evaluate("getComputedStyle(document.body).backgroundColor")) > 0.9
+
+
+def test_tables_are_searched_and_sorted(page_file, open_page):
+    tab = open_page(page_file)
+    tab.page.locator("#search").fill("sgd")
+    assert shown_rows(tab) == ["SGD"]
+    assert "word=sgd" in tab.page.url
+    dashes = tab.page.locator(".overview td:not(.off)").all_inner_texts()
+    assert dashes
+    assert "-" not in dashes  # settings without SGD have no column
+    tab.page.get_by_role("button", name="Show all").click()
+    table = tab.page.locator(LEAD).first
+    sort = table.locator("thead th").nth(1).locator(".sort")
+    for order in ("descending", "ascending"):
+        sort.click()
+        assert table.locator("thead th").nth(1).get_attribute("aria-sort") == order
+        cells = table.locator("tbody td:nth-of-type(1)").all_inner_texts()
+        means = [float(text.split()[0]) for text in cells]
+        assert means == sorted(means, reverse=order == "descending")
+    assert tab.problems == []
+
+
+def test_tables_and_figures_are_saved_and_enlarged(page_file, open_page):
+    tab = open_page(page_file)
+    article = tab.page.locator("article").first
+    with tab.page.expect_download() as table:
+        article.get_by_role("button", name=re.compile("^Save Results of")).click()
+    lines = Path(table.value.path()).read_text(encoding="utf-8").splitlines()
+    assert table.value.suggested_filename.endswith(".csv")
+    assert [line.partition(",")[0] for line in lines] == ["Method", "DeepCCG", "ER", "SGD"]
+    with tab.page.expect_download() as figure:
+        article.get_by_role("button", name=re.compile("^Save Final accuracy")).click()
+    drawn = ElementTree.fromstring(Path(figure.value.path()).read_text(encoding="utf-8"))  # noqa: S314
+    assert drawn.tag == "{http://www.w3.org/2000/svg}svg"
+    assert not any("var(" in (each.get("style") or "") for each in drawn.iter())
+    article.get_by_role("button", name=re.compile("^Enlarge Final accuracy")).click()
+    assert tab.page.locator("dialog[open] svg").is_visible()
+    tab.page.keyboard.press("Escape")
+    assert tab.problems == []

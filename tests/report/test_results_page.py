@@ -1,4 +1,4 @@
-"""docs/results.md says what the archived runs say, in its tables and in its sentences."""
+"""docs/results.md and docs/results/ say what the archived runs say, in tables and sentences."""
 
 import importlib
 import json
@@ -62,9 +62,13 @@ def test_the_archives_hold_finished_runs_that_come_back_from_directories(tmp_pat
     assert {run.line for run in again} == {run.line for run in some}
 
 
-def test_the_page_is_what_template_and_records_give(results, runs, tmp_path):
-    page = results.filled(results.TEMPLATE.read_text(encoding="utf-8"), runs, tmp_path)
-    assert page == (ROOT / "docs" / "results.md").read_text(encoding="utf-8"), "run make results"
+def test_the_pages_are_what_templates_and_records_give(results, runs, tmp_path):
+    docs = ROOT / "docs"
+    pages = results.pages(runs, tmp_path)
+    written = {"results.md", *(f"results/{each.name}" for each in docs.glob("results/*.md"))}
+    assert set(pages) == written
+    for path, text in pages.items():
+        assert text == (docs / path).read_text(encoding="utf-8"), f"{path}: run make results"
 
 
 def test_the_numbers_of_a_sentence_are_those_of_the_records(results, runs):

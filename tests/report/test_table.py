@@ -46,19 +46,20 @@ def test_the_terminal_shows_labels_as_text_and_the_best_in_bold():
 
 def test_html_escapes_everything_and_carries_the_filters():
     evil = "<b>\"&'"
-    column = Column(evil, detail=evil, link="key", filters={"dataset": evil})
+    column = Column(evil, detail=evil, link="key", setting=evil)
     row = TableRow(evil, (Cell(evil, best=True, paper=evil),), note=evil, method=evil)
-    page = Table("title", evil, (column,), (row,)).html(evil, {evil: 3}, lead=True)
+    page = Table("title", evil, (column,), (row,)).html(evil, {evil: 3}, "lead")
     escaped = "&lt;b&gt;&#34;&amp;&#39;"
     assert "<b>" not in page
     assert '<table class="lead">\n<thead><tr><th scope="col">Method</th>' in page
     assert (
-        f'<th scope="col" class="number" data-dataset="{escaped}"><a href="#key">{escaped}</a> '
+        f'<th scope="col" class="number" data-setting="{escaped}"><a href="#key">{escaped}</a> '
         f"<small>{escaped}</small></th>"
     ) in page
-    assert f'<tr data-method="{escaped}"><th scope="row"><span class="key s3"></span>' in page
+    assert f'<tr data-method="{escaped}" data-label="{escaped}"><th scope="row">' in page
+    assert '<span class="key s3"></span>' in page
     assert f'<small class="note">{escaped}</small>' in page
-    assert f'class="number best" data-dataset="{escaped}"><strong>{escaped}</strong>' in page
+    assert f'class="number best"><strong>{escaped}</strong>' in page
     assert f'<small class="beside">paper {escaped}</small>' in page
     assert page.endswith(f'<p class="caption">{escaped}</p>')
 

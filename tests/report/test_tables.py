@@ -169,3 +169,12 @@ def test_a_long_stream_is_shown_at_both_ends(most):
     assert {0, 95} <= set(shown)
     assert f"{96 - most} more tasks" in text
     assert "96 tasks, 97 classes, 48,000 examples" in text
+
+
+def test_the_best_is_named_among_rows_of_the_same_seeds():
+    made = [
+        Row(name, name, name, {seed: run(correct, seed) for seed in seeds})
+        for name, correct, seeds in (("a", 5, (0, 1)), ("b", 6, (0, 1)), ("c", 9, (0,)))
+    ]
+    *_, a, b, c = cells(summary_table(made, "").markdown())
+    assert ("**" in a[1], "**" in b[1], "**" in c[1]) == (False, True, False)

@@ -6,7 +6,7 @@ plane: for a linear head and for Gaussians of one width alike, the score of clas
 ``k_c + l_c . z - a_c |z|^2``.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,6 +49,7 @@ class Trajectory:
     positions: Floats  # embeddings of the test images that are shown, ``[T, N, 2]``
     surfaces: Floats  # ``k, l_x, l_y, a`` of each class, ``[T, C, 4]``; NaN before its first batch
     accuracy: Floats  # on all test images of the classes seen so far, ``[T]``, as fractions
+    stale: Floats  # of the classifier before the step on embeddings after it, ``[T]``; NaN at first
 
 
 @dataclass(frozen=True)
@@ -114,19 +115,29 @@ def _follow(
 ) -> Trajectory:
     learner = _learner(name, stream, int(np.prod(test.x.shape[1:])), seed)
     x, y = torch.from_numpy(test.x), torch.from_numpy(test.y)
-    positions, surfaces, accuracy = [], [], []
-    seen: set[int] = set()
+    positions, surfaces, accuracy, stale = [], [], [], []
+    old = torch.zeros_like(y, dtype=torch.bool)  # images of classes seen before the step
     for batch in Cursor(stream, 0):
+        before = learner.classifier() if old.any() else None
         learner.learn(batch)
-        seen.update(batch.y.tolist())
-        known = torch.isin(y, torch.tensor(sorted(seen)))
-        correct = learner.predict(x[known]) == y[known]
+        known = old | torch.isin(y, batch.y)
         with torch.no_grad():
-            positions.append(learner.representation(x[shown]).numpy())
+            z = learner.representation(x)
+            stale.append(_accuracy(learner, before, z[old], y[old]) if before else np.nan)
+            accuracy.append(_accuracy(learner, learner.classifier(), z[known], y[known]))
+        old = known
+        positions.append(z[shown].numpy())
         surfaces.append(_surface(learner, stream))
-        accuracy.append(float(correct.double().mean()))
-    arrays = (np.array(each, dtype=np.float32) for each in (positions, surfaces, accuracy))
+    arrays = (np.array(each, dtype=np.float32) for each in (positions, surfaces, accuracy, stale))
     return Trajectory(method_name(name), _ABOUT[name], *arrays)
+
+
+def _accuracy(
+    learner: Learner, classifier: Callable[[Tensor], Tensor], z: Tensor, y: Tensor
+) -> float:
+    """Return the share of embeddings ``z`` that a classifier of the learner gets right."""
+    predicted = torch.tensor(learner.columns())[classifier(z).argmax(dim=1)]
+    return float((predicted == y).double().mean())
 
 
 def _learner(name: str, stream: Stream, features: int, seed: int) -> Learner:

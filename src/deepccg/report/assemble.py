@@ -30,7 +30,7 @@ from deepccg.report.comparisons import Comparison, Row, group_runs
 from deepccg.report.figures import Stored
 from deepccg.report.formatting import seeds_text
 from deepccg.report.page import report_page
-from deepccg.report.runs import Run, read_run
+from deepccg.report.runs import Run, read_any_run
 
 # What is learned, how, and how it is read; data, memory and scoring are in a table's heading.
 _COMPARED = ("method.", "network.", "stream.batch_size", "stream.joint", "stream.epochs")
@@ -43,6 +43,7 @@ class Report:
     comparisons: Sequence[Comparison]  # the rows, grouped by what may be compared
     details: Mapping[str, RowDetails]  # of each row, by its key
     left_out: Sequence[str]  # directories that are not shown, each with the reason
+    unfinished: Sequence[Run] = ()  # runs that have not reached their end
 
     @property
     def n_runs(self) -> int:
@@ -52,7 +53,12 @@ class Report:
     def page(self, title: str = "deepccg report", images_per_class: int = 10) -> str:
         """Return the HTML page; see ``report_page``."""
         return report_page(
-            self.comparisons, self.details, title, self.left_out, images_per_class=images_per_class
+            self.comparisons,
+            self.details,
+            title,
+            self.left_out,
+            unfinished=self.unfinished,
+            images_per_class=images_per_class,
         )
 
     def export(self, directory: str | os.PathLike[str]) -> list[Path]:
@@ -61,20 +67,21 @@ class Report:
 
 
 def assemble_report(paths: Iterable[str | os.PathLike[str]], *, with_memory: bool = True) -> Report:
-    """Read run directories, or the finished runs below; with each row's first memory if asked for.
+    """Read run directories, or the runs below; with each row's first memory if asked for.
 
     Raises:
-        InputError: If there is no finished run.
+        InputError: If there is no run.
     """
     paths = list(paths)
-    runs, left_out = _read_runs(find_runs(paths))
-    if not runs:
+    found, left_out = _read_runs(find_runs(paths))
+    if not found:
         reason = f" ({left_out[0]})" if left_out else ""
-        raise InputError(f"there is no finished run in {', '.join(map(str, paths))}{reason}")
-    comparisons = group_runs(map(with_current_defaults, runs))
+        raise InputError(f"there is no run in {', '.join(map(str, paths))}{reason}")
+    runs = list(map(with_current_defaults, found))
+    comparisons = group_runs(run for run in runs if run.finished)
     rows = [row for comparison in comparisons for row in comparison.rows]
     details = {row.key: _row_details(row, with_memory=with_memory) for row in rows}
-    return Report(comparisons, details, left_out)
+    return Report(comparisons, details, left_out, [run for run in runs if not run.finished])
 
 
 def with_current_defaults(run: Run) -> Run:
@@ -105,14 +112,11 @@ def _row_details(row: Row, *, with_memory: bool) -> RowDetails:
 
 
 def _read_runs(directories: Iterable[RecordedRun]) -> tuple[list[Run], list[str]]:
-    """Return finished runs, and what is left out with the reason."""
+    """Return runs, finished or not, and what is left out with the reason."""
     found, left_out = [], []
     for directory in directories:
         try:
-            if run := read_run(directory):
-                found.append(run)
-            else:
-                left_out.append(f"{directory.path}: not finished")
+            found.append(read_any_run(directory))
         except RecordError as error:
             warnings.warn(f"left out: {error}", stacklevel=3)
             left_out.append(str(error))

@@ -17,14 +17,17 @@ from deepccg.report.figures import (
     Stored,
     accuracy_curves,
     comparison_dots,
+    confusion_maps,
     cost_scatter,
     heat_maps,
+    loss_curves,
     memory_images,
     save,
     series_styles,
     shift_scatter,
     stream_from_evaluations,
 )
+from deepccg.report.row_tables import class_table, differences_table
 from deepccg.report.table import Table
 from deepccg.report.tables import cost_table, overview_table, results_table, shift_table
 
@@ -58,7 +61,7 @@ def export_report(
     styles = series_styles((row.label, row.method) for each in comparisons for row in each.rows)
     tables = {"overview": overview_table(comparisons)} if len(comparisons) > 1 else {}
     for comparison in comparisons:
-        own = comparison_tables(comparison)
+        own = comparison_tables(comparison, details)
         tables |= {f"{comparison.key}-{name}": table for name, table in own.items()}
     written: list[Path] = []
     for name, table in tables.items():
@@ -72,12 +75,17 @@ def export_report(
     return written
 
 
-def comparison_tables(comparison: Comparison) -> dict[str, Table]:
-    """Return every table that the comparison's runs have data for."""
+def comparison_tables(
+    comparison: Comparison, details: Mapping[str, RowDetails]
+) -> dict[str, Table]:
+    """Return every table that the comparison's runs have data for; details are by key."""
+    names = _class_names(comparison, details)
     tables = {
         "results": results_table(comparison),
         "cost": cost_table(comparison),
         "shift": shift_table(comparison.rows),
+        "classes": class_table(comparison, names),
+        "differences": differences_table(comparison),
     }
     return {name: table for name, table in tables.items() if table is not None}
 
@@ -89,20 +97,70 @@ def comparison_figures(
     rows, run = comparison.rows, comparison.streamed.first
     online = [row for row in rows if not row.offline]
     curves = {row.label: row.evaluations for row in online}
-    matrices = {row.label: mean_matrix(row, comparison.scenario) for row in online}
-    maps = {label: matrix for label, matrix in matrices.items() if matrix is not None}
     memories = [(row, own) for row in rows if isinstance(own := details[row.key].stored, Stored)]
-    names = dict(enumerate(memories[0][1].names)) if memories else {}
+    names = _class_names(comparison, details)
+    losses = {row.label: [own.training for own in row.runs.values()] for row in online}
+    loss = loss_curves(losses, styles)
     text = f"Seed {run.seed}; other seeds bring the classes in another order."
     return {
         "accuracy": accuracy_curves(curves, styles, (comparison.scenario, comparison.other)),
         "stream": stream_from_evaluations(run.evaluations, names, text),
         **_final_figures(comparison, styles),
-        **({"tasks": heat_maps(maps)} if maps else {}),
+        **({"loss": loss} if loss else {}),
+        **_map_figures(comparison),
         **_shift_figures(comparison, styles),
         **_cost_figures(comparison, styles),
         **{f"memory-{row.key}": memory_images(own, row.label) for row, own in memories},
     }
+
+
+def _class_names(comparison: Comparison, details: Mapping[str, RowDetails]) -> dict[int, str]:
+    """Return the names of classes by label, as far as a memory came with them."""
+    for row in comparison.rows:
+        if isinstance(stored := details[row.key].stored, Stored):
+            return dict(enumerate(stored.names))
+    return {}
+
+
+def _map_figures(comparison: Comparison) -> dict[str, Figure]:
+    """Describe accuracy by task and time, the other scenario after its own, and confusions."""
+    online = [row for row in comparison.rows if not row.offline]
+    figures = {}
+    for name, mode in (("tasks", comparison.scenario), ("tasks-other", comparison.other)):
+        found = {row.label: mean_matrix(row, mode) for row in online}
+        maps = {label: matrix for label, matrix in found.items() if matrix is not None}
+        if maps:
+            figures[name] = heat_maps(maps)
+    confusions = {row.label: own for row in comparison.rows if (own := mean_confusion(row))}
+    classes = next((own[0] for own in confusions.values()), [])
+    shown = {label: matrix for label, (own, matrix) in confusions.items() if own == classes}
+    return {**figures, **({"confusion": confusion_maps(shown, classes)} if shown else {})}
+
+
+def mean_confusion(row: Row) -> tuple[list[int], npt.NDArray[np.float64]] | None:
+    """Return labels and ``[C, C]``, which share of a class's images got each answer at the end.
+
+    The mean over seeds; ``None`` unless every run recorded it for the same classes.
+    """
+    found = []
+    for evaluations in row.evaluations:
+        scores = {score.label: score for score in evaluations[-1].classes}
+        labels = sorted(scores)
+        matrix = np.zeros((len(labels), len(labels)))
+        for line, label in enumerate(labels):
+            score = scores[label]
+            if score.mistaken is None or score.class_correct is None:
+                return None
+            for answer, images in ((label, score.class_correct), *score.mistaken):
+                if answer not in scores:
+                    return None
+                matrix[line, labels.index(answer)] = images / score.images
+        found.append((labels, matrix))
+    labels = found[0][0]
+    if any(own != labels for own, _ in found):
+        return None
+    mean: npt.NDArray[np.float64] = np.mean([matrix for _, matrix in found], axis=0)
+    return labels, mean
 
 
 def mean_matrix(row: Row, mode: Mode) -> npt.NDArray[np.float64] | None:

@@ -109,6 +109,7 @@ class Comparison:
     memory: str  # ``10 per class``, ``1000 in total`` or ``none``
     details: tuple[str, ...]  # what else was not left at its default, in words
     rows: tuple[Row, ...] = field(repr=False)  # one for each method, or variant of one
+    distinction: str = ""  # of comparisons that have data, stream and scenario in common
 
     @property
     def other(self) -> Mode:
@@ -117,13 +118,24 @@ class Comparison:
 
     @property
     def title(self) -> str:
-        """Short, for a column or a heading."""
-        return comparison_title(self.dataset, self.stream, self.scenario)
+        """Short, for a column or a heading; no two comparisons have the same."""
+        name = comparison_title(self.dataset, self.stream, self.scenario)
+        return f"{name}, {self.distinction}" if self.distinction else name
 
     @property
     def subtitle(self) -> str:
         """What the title leaves out."""
-        return ", ".join((f"memory {self.memory}", *self.details))
+        return ", ".join(self.parts)
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Memory, and what else was not left at its default."""
+        return (f"memory {self.memory}", *self.details)
+
+    @property
+    def held_out(self) -> bool:
+        """Whether it was scored on held-out training data: no test result, but a choice."""
+        return self.rows[0].config["evaluation"].get("validation") is not None
 
     @property
     def key(self) -> str:
@@ -167,7 +179,22 @@ def group_runs(runs: Iterable[Run]) -> list[Comparison]:
         _, dataset, stream, by_class, memory, details = fields
         scenario: Mode = "class" if by_class else "task"
         comparisons.append(Comparison(dataset, stream, scenario, memory, details, rows))
-    return comparisons
+    return _distinguished(comparisons)
+
+
+def _distinguished(comparisons: Sequence[Comparison]) -> list[Comparison]:
+    """Give comparisons of the same title what they do not share."""
+    together: dict[str, list[Comparison]] = {}
+    for each in comparisons:
+        together.setdefault(each.title, []).append(each)
+    shared = {
+        title: set.intersection(*(set(each.parts) for each in alike))
+        for title, alike in together.items()
+    }
+    return [
+        replace(each, distinction=", ".join(p for p in each.parts if p not in shared[each.title]))
+        for each in comparisons
+    ]
 
 
 def _by_seed(runs: Sequence[Run]) -> dict[int, Run]:
@@ -200,7 +227,7 @@ def _unusual_fields(config: Mapping[str, Any]) -> tuple[str, ...]:
         "{} examples per class": None if examples == _PAPER_EXAMPLES else examples,
         "{} classes per task": config["stream"].get("classes_per_task"),
         "scored on {} images": config["evaluation"].get("images"),
-        "scored on {} of the training data, held out": config["evaluation"].get("validation"),
+        "{} of the training data held out": config["evaluation"].get("validation"),
     }
     return tuple(text.format(value) for text, value in found.items() if value is not None)
 
@@ -213,16 +240,16 @@ def _row_order(run: Run) -> tuple[int, str, str, int, str]:
 
 
 def _row_key(run: Run) -> str:
-    return slug(f"{_method(run)}-{digest(_result_fields(run))}")
+    return slug(f"{_method(run)}-{digest(result_fields(run))}")
 
 
 def _labels(runs: Sequence[Run]) -> list[str]:
     """Return a label for each row; equal ones are extended by the fields that differ."""
-    differing = differing_fields([_label(run) for run in runs], list(map(_result_fields, runs)))
-    return [_label(run, further) for run, further in zip(runs, differing, strict=True)]
+    differing = differing_fields([run_label(run) for run in runs], list(map(result_fields, runs)))
+    return [run_label(run, further) for run, further in zip(runs, differing, strict=True)]
 
 
-def _label(run: Run, further: Mapping[str, Any] | None = None) -> str:
+def run_label(run: Run, further: Mapping[str, Any] | None = None) -> str:
     """Return the method, its preset, what differs from that, and ``further`` fields."""
     parts = [preset] if (preset := _preset(run)) else []
     for key, value in {**run.changes, **(further or {})}.items():
@@ -241,6 +268,6 @@ def _preset(run: Run) -> str:
     return "" if preset == "default" else preset
 
 
-def _result_fields(run: Run) -> dict[str, Any]:
+def result_fields(run: Run) -> dict[str, Any]:
     """Return every field that decides a result, by its dotted name."""
     return {key: value for key, value in flatten(run.config).items() if key not in _NOT_DECISIVE}

@@ -10,22 +10,27 @@ from itertools import groupby
 from markupsafe import Markup
 
 from deepccg.report.catalogue import RowDetails, comparison_figures, comparison_tables
-from deepccg.report.comparisons import Comparison, Row
+from deepccg.report.comparisons import Comparison, Row, run_label
 from deepccg.report.figures import (
     DARK,
     LIGHT,
+    Figure,
     SeriesStyle,
     Stored,
+    accuracy_curves,
     colour_scale,
+    loss_curves,
     series_styles,
     svg,
     swatch,
 )
 from deepccg.report.figures.memory_images import fair_share, strips
 from deepccg.report.formatting import DATASETS, method_name, seeds_text
+from deepccg.report.row_tables import unfinished_table
 from deepccg.report.runs import Run
 from deepccg.report.tables import overview_table
 
+_FEW = 4  # settings up to which none is folded
 _MOST_PIXELS = 2_500_000  # of all memories on the page: about two megabytes
 
 
@@ -35,26 +40,42 @@ def report_page(
     title: str = "deepccg report",
     left_out: Sequence[str] = (),
     *,
+    unfinished: Sequence[Run] = (),
     images_per_class: int = 10,
 ) -> str:
     """Return the page, complete: no other file is needed, nothing is fetched.
 
     Args:
-        comparisons: From ``group_runs``; at least one.
+        comparisons: From ``group_runs``.
         details: Of each row, by its key.
         title: The heading.
         left_out: Directories that are not shown, each with the reason.
+        unfinished: Runs that have not reached their end.
         images_per_class: How many images of a class a gallery shows at most; 0 for no galleries.
     """
     rows = [row for comparison in comparisons for row in comparison.rows]
-    styles = series_styles((row.label, row.method) for row in rows)
+    going = _unfinished_labels(unfinished)
+    named = [(label, str(run.config["method"].get("name"))) for label, run in going.items()]
+    styles = series_styles([*((row.label, row.method) for row in rows), *named])
     memories = [own for row in rows if isinstance(own := details[row.key].stored, Stored)]
     per_class = min(fair_share(memories, images_per_class, _MOST_PIXELS), images_per_class)
     return render(
         "report",
+        scripts=("tools",),
         title=title,
-        sections=[_section(each, details, styles, per_class) for each in comparisons],
-        overview=overview_table(comparisons) if len(comparisons) > 1 else None,
+        groups=[
+            {
+                "name": name,
+                "key": key,
+                "overview": overview_table(alike) if len(alike) > 1 else None,
+                "sections": [_section(each, details, styles, per_class) for each in alike],
+            }
+            for key, name, alike in _groups(comparisons)
+        ],
+        settings=len(comparisons),
+        folded=len(comparisons) > _FEW,
+        unfinished=unfinished_table(going) if going else None,
+        unfinished_figures=_unfinished_figures(going, styles),
         facets=_facets(comparisons, styles),
         slots={label: style.slot for label, style in styles.items()},
         swatches={label: swatch(style) for label, style in styles.items()},
@@ -65,7 +86,37 @@ def report_page(
     )
 
 
-def render(name: str, **values: object) -> str:
+def _groups(comparisons: Sequence[Comparison]) -> list[tuple[str, str, list[Comparison]]]:
+    """Return key, name and settings of test results and, apart, of scores on held-out data."""
+    tests = [each for each in comparisons if not each.held_out]
+    held_out = [each for each in comparisons if each.held_out]
+    found = [
+        ("tests", "Test results", tests),
+        ("held-out", "Scored on held-out training data, to choose by", held_out),
+    ]
+    return [group for group in found if group[2]]
+
+
+def _unfinished_labels(runs: Sequence[Run]) -> dict[str, Run]:
+    """Return the runs by what readers call them; by their directories, too, where that is alike."""
+    found: dict[str, Run] = {}
+    for run in runs:
+        dataset = str(run.config.get("dataset"))
+        label = f"{run_label(run)}, {DATASETS.get(dataset, dataset)}, seed {run.seed}"
+        found[f"{label}, {run.path}" if label in found else label] = run
+    return found
+
+
+def _unfinished_figures(
+    runs: Mapping[str, Run], styles: Mapping[str, SeriesStyle]
+) -> dict[str, Figure]:
+    scored = {label: [run.evaluations] for label, run in runs.items() if len(run.evaluations) > 1}
+    loss = loss_curves({label: [run.training] for label, run in runs.items()}, styles)
+    found = {"accuracy": accuracy_curves(scored, styles) if scored else None, "loss": loss}
+    return {name: figure for name, figure in found.items() if figure is not None}
+
+
+def render(name: str, *, scripts: Sequence[str] = (), **values: object) -> str:
     """Return a page from its template, style sheet and script, all of this package."""
     from jinja2 import Environment, FunctionLoader, StrictUndefined
 
@@ -77,7 +128,7 @@ def render(name: str, **values: object) -> str:
         lstrip_blocks=True,
     )
     style = _read("common.css") + _read(f"{name}.css")
-    script = _read("common.js") + _read(f"{name}.js")
+    script = "".join(_read(f"{each}.js") for each in ("common", name, *scripts))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return environment.get_template(f"{name}.html").render(
         values,
@@ -98,8 +149,12 @@ def _section(
     """Return what the page shows of one comparison, by the names of the template."""
     rows = comparison.rows
     figures = comparison_figures(comparison, details, styles)
-    heat_maps = figures["tasks"].panels if "tasks" in figures else ()
     methods = {row.label: row.method for row in rows}
+    maps = {
+        name: [(methods[panel.title], panel) for panel in figures[name].panels]
+        for name in ("tasks", "tasks-other", "confusion")
+        if name in figures
+    }
     galleries, without_gallery = [], defaultdict[str, list[str]](list)
     for row in rows if images_per_class else ():
         if isinstance(stored := details[row.key].stored, Stored):
@@ -108,10 +163,10 @@ def _section(
             without_gallery[stored].append(row.label)  # the reason
     return {
         "comparison": comparison,
-        "tables": comparison_tables(comparison),
+        "tables": comparison_tables(comparison, details),
         "figures": figures,
         "cost_figures": [name for name in figures if name.startswith("cost-")],
-        "heat_maps": [(methods[panel.title], panel) for panel in heat_maps],
+        "maps": maps,
         "galleries": galleries,
         "without_gallery": without_gallery,
         "provenance": [_provenance(row, details[row.key]) for row in rows],

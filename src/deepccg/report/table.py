@@ -36,7 +36,7 @@ class Column:
     words: bool = False  # set to the left; numbers are set to the right
     detail: str = ""  # a second, smaller heading
     link: str = ""  # the id of what the heading links to on the page
-    filters: Mapping[str, str] = field(default_factory=dict)  # that hide the column on the page
+    setting: str = ""  # the id of the setting that hides the column on the page with itself
 
     @property
     def text(self) -> str:
@@ -92,33 +92,34 @@ class Table:
             table.add_row(Text(row.text), *cells)
         return table
 
-    def html(self, name: str, slots: Mapping[str, int], *, lead: bool = False) -> Markup:
+    def html(self, name: str, slots: Mapping[str, int], kind: str = "") -> Markup:
         """Return the table with its caption, everything escaped.
 
         Args:
-            name: What screen readers call it.
-            slots: The colour of each label.
-            lead: Whether it is the first table of its section.
+            name: What screen readers call it, and a file with its content.
+            slots: The colour of each label; others have none.
+            kind: A class for the style sheet and the script, such as ``lead``.
         """
         rows = [
             element(
                 "tr",
                 element(
                     "th",
-                    element("span", "", class_=f"key s{slots[row.label]}"),
+                    *_key(slots.get(row.label)),
                     row.label,
                     *([" ", element("small", row.note, class_="note")] if row.note else []),
                     scope="row",
                 ),
                 *map(_html_cell, self.columns, row.cells),
-                data_method=row.method,
+                data_method=row.method or None,
+                data_label=row.label,
             )
             for row in self.rows
         ]
         label = element("th", self.label.text, scope="col")
         head = element("thead", element("tr", label, *map(_html_heading, self.columns)))
         body = element("tbody", "\n", Markup("\n").join(rows), "\n")
-        table = element("table", "\n", head, "\n", body, "\n", class_="lead" if lead else None)
+        table = element("table", "\n", head, "\n", body, "\n", class_=kind or None)
         region = {"role": "region", "tabindex": "0", "aria_label": name}
         scroll = element("div", "\n", table, "\n", class_="scroll", **region)
         return scroll + "\n" + element("p", self.caption, class_="caption")
@@ -211,23 +212,24 @@ def _paper(cell: Cell) -> str:
     return f" ({cell.paper})" if cell.paper else ""
 
 
+def _key(slot: int | None) -> list[Markup]:
+    return [] if slot is None else [element("span", "", class_=f"key s{slot}")]
+
+
 def _html_heading(column: Column) -> Markup:
     text = column.heading
     linked = element("a", text, href=f"#{column.link}") if column.link else text
     detail = [" ", element("small", column.detail)] if column.detail else []
-    which = {"scope": "col", "class_": "number", **_html_filters(column)}
-    return element("th", linked, *detail, **which)
+    which = {"scope": "col", "class_": None if column.words else "number"}
+    return element("th", linked, *detail, **which, data_setting=column.setting or None)
 
 
 def _html_cell(column: Column, cell: Cell) -> Markup:
     text = element("strong", cell.text) if cell.best else cell.text
     paper = [" ", element("small", f"paper {cell.paper}", class_="beside")] if cell.paper else []
-    kinds = "number" + " best" * cell.best + " paper" * (column.heading == "Paper")
-    return element("td", text, *paper, class_=kinds, **_html_filters(column))
-
-
-def _html_filters(column: Column) -> dict[str, str]:
-    return {f"data_{name}": value for name, value in column.filters.items()}
+    kinds = ["number"] * (not column.words) + ["best"] * cell.best
+    kinds += ["paper"] * (column.heading == "Paper")
+    return element("td", text, *paper, class_=" ".join(kinds) or None)
 
 
 def _tex_cell(cell: Cell) -> str:

@@ -1,9 +1,16 @@
 """The tables of the report and of the command line, each as a ``Table``."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from deepccg.records import Estimate, Shift, ShiftScale, fit_line, shift_points
+from deepccg.records import (
+    Estimate,
+    Shift,
+    ShiftScale,
+    fit_line,
+    shift_points,
+)
 from deepccg.report.comparisons import Comparison, Row
 from deepccg.report.costs import (
     milliseconds_per_batch,
@@ -13,7 +20,12 @@ from deepccg.report.costs import (
     stored_bytes,
     stored_examples,
 )
-from deepccg.report.formatting import DASH, slope_text
+from deepccg.report.formatting import (
+    DASH,
+    comparison_title,
+    seeds_text,
+    slope_text,
+)
 from deepccg.report.table import Cell, Column, Table, TableRow, best_of, percent_cell
 
 # heading, metric, whether its best value is set in bold
@@ -47,7 +59,8 @@ def summary_table(rows: Sequence[Row], title: str) -> Table:
     cells = []
     for _, metric, marked in _SUMMARY_COLUMNS:
         values = [row.metric(metric) for row in rows]
-        best = [marked and is_best for is_best in best_of(values)]
+        compared = _of_same_seeds(rows)
+        best = best_of([v if marked and c else None for v, c in zip(values, compared, strict=True)])
         cells.append([percent_cell(v, best=b) for v, b in zip(values, best, strict=True)])
     columns = [Column(heading) for heading, _, _ in _SUMMARY_COLUMNS]
     if any(row.note for row in rows):
@@ -68,9 +81,10 @@ def results_table(comparison: Comparison) -> Table:
         f"{other.capitalize()}-incremental accuracy": _metric_cells(rows, f"{other}_accuracy"),
         "Seeds": [Cell(f"{len(row.runs)}", len(row.runs)) for row in rows],
     }
-    if all(cell.value is None for cell in columns["Paper"]):
-        del columns["Paper"]
-    return _table(f"{comparison.title}, {comparison.subtitle}", _caption(rows), rows, columns)
+    known = {key: own for key, own in columns.items() if any(c.value is not None for c in own)}
+    caption = f"{_caption(rows)} {_bold_text(rows)}".strip()
+    title = f"{comparison_title(comparison.dataset, comparison.stream, own)}, {comparison.subtitle}"
+    return _table(title, caption, rows, known)
 
 
 def overview_table(comparisons: Sequence[Comparison]) -> Table:
@@ -84,16 +98,26 @@ def overview_table(comparisons: Sequence[Comparison]) -> Table:
         for row in rows:
             first.setdefault(row.label, row)
     lines = tuple(
-        _line(row, [column.get(label, Cell(DASH)) for column in cells])
+        row_line(row, [column.get(label, Cell(DASH)) for column in cells])
         for label, row in first.items()
     )
     text = (
         "Final accuracy in percent, mean ± standard error over seeds, each column in its own "
-        "scenario. Best of each column in bold; offline rows are no competitors."
+        "scenario. In bold the best of the rows of each column that have the same seeds; offline "
+        "rows are no competitors."
     )
     if any(cell.paper for line in lines for cell in line.cells):
         text += " The second number is the paper's."
-    return Table("All settings", text, tuple(map(_overview_column, comparisons)), lines)
+    columns = [
+        Column(
+            each.title,
+            detail="" if each.distinction else each.subtitle,
+            link=each.key,
+            setting=each.key,
+        )
+        for each in comparisons
+    ]
+    return Table("All settings", text, tuple(columns), lines)
 
 
 def cost_table(comparison: Comparison) -> Table | None:
@@ -177,27 +201,45 @@ def _table(
     title: str, caption: str, rows: Sequence[Row], columns: Mapping[str, Sequence[Cell]]
 ) -> Table:
     """Return a table from the cells below each heading, one for each row."""
-    lines = (_line(row, cells) for row, *cells in zip(rows, *columns.values(), strict=True))
+    lines = (row_line(row, cells) for row, *cells in zip(rows, *columns.values(), strict=True))
     return Table(title, caption, tuple(map(Column, columns)), tuple(lines))
 
 
-def _overview_column(each: Comparison) -> Column:
-    filters = {"dataset": each.dataset, "stream": each.stream, "scenario": each.scenario}
-    return Column(each.title, detail=each.subtitle, link=each.key, filters=filters)
+def _of_same_seeds(rows: Sequence[Row]) -> list[bool]:
+    """Mark the rows among which a best is named: the most that have the same seeds.
+
+    Of two such groups, the one with more seeds.
+    """
+    seeds = [tuple(row.runs) for row in rows]
+    counts = Counter(own for own, row in zip(seeds, rows, strict=True) if not row.offline)
+    most = max(counts, key=lambda own: (counts[own], len(own)), default=())
+    return [own == most for own in seeds]
+
+
+def _bold_text(rows: Sequence[Row]) -> str:
+    """Say among which rows the best is bold, if not among all."""
+    compared = _of_same_seeds(rows)
+    if all(c or row.offline for row, c in zip(rows, compared, strict=True)):
+        return ""
+    first = next(row for row, c in zip(rows, compared, strict=True) if c)
+    return f"Bold: the best of the {sum(compared)} rows with seeds {seeds_text(first.runs)}."
 
 
 def _metric_cells(
     rows: Sequence[Row], metric: str, paper: Callable[[Row], Estimate | None] = lambda _: None
 ) -> list[Cell]:
     """Return a metric of each row, the best of those that learned online marked."""
-    best = best_of([None if row.offline else row.metric(metric) for row in rows])
+    compared = [c and not row.offline for row, c in zip(rows, _of_same_seeds(rows), strict=True)]
+    values = [row.metric(metric) for row in rows]
+    best = best_of([v if c else None for v, c in zip(values, compared, strict=True)])
     return [
-        percent_cell(row.metric(metric), best=is_best, paper=paper(row))
-        for row, is_best in zip(rows, best, strict=True)
+        percent_cell(value, best=is_best, paper=paper(row))
+        for row, value, is_best in zip(rows, values, best, strict=True)
     ]
 
 
-def _line(row: Row, cells: Sequence[Cell]) -> TableRow:
+def row_line(row: Row, cells: Sequence[Cell]) -> TableRow:
+    """Return a line of a table, with the row's name."""
     return TableRow(row.label, tuple(cells), row.note, row.method)
 
 

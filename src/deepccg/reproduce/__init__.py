@@ -1,5 +1,6 @@
 """The paper's experiments: their runs, those that are finished already, and the results."""
 
+from deepccg.reproduce.duration import duration_note
 from deepccg.reproduce.plan import QUICK_NOTE, Column, Plan, Variant, plan
 from deepccg.reproduce.results import CellResult, FinishedRuns, Runs, results, results_csv
 
@@ -11,6 +12,7 @@ __all__ = [
     "Plan",
     "Runs",
     "Variant",
+    "duration_note",
     "plan",
     "results",
     "results_csv",

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
-from deepccg.core import InputError
+from deepccg.core import InputError, did_you_mean
 from deepccg.experiment import PRESETS, RunConfig, learner_class, resolve
 from deepccg.records import Estimate, Mode, paper_value
 from deepccg.streams import available
@@ -61,6 +61,7 @@ class Column:
 Name: TypeAlias = Literal["table1", "ablation", "memory-size", "shift"]
 EXPERIMENTS: tuple[Name, ...] = get_args(Name)
 
+# What stands above every table of `deepccg reproduce --quick`.
 QUICK_NOTE = "Quick look, NOT the paper's experiment: few examples"
 _STREAMS = ("shifting-window", "disjoint")
 _QUICK_IMAGES = 1000  # that are scored, where the test set is larger
@@ -159,7 +160,10 @@ def plan(
         shift_images: At most so many images are followed, for shift.
     """
     if name not in EXPERIMENTS:
-        raise InputError(f"unknown experiment {name!r}: choose one of {', '.join(EXPERIMENTS)}")
+        hint = did_you_mean(name, EXPERIMENTS)
+        raise InputError(
+            f"unknown experiment {name!r}{hint}: choose one of {', '.join(EXPERIMENTS)}"
+        )
     if name != "shift" and shift_images is not None:
         raise InputError(f"--shift-images is for shift: {name} follows no images")
     usual = "cifar100" if name in ("memory-size", "shift") else "cifar10"

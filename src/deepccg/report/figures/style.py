@@ -10,10 +10,21 @@ import numpy.typing as npt
 
 from deepccg.records import METHOD_ENTRIES
 
-# The hues of Okabe and Ito (2008), which colour-blind readers can tell apart, toned until lines
-# stand out from the ground: 3:1 on light, more on dark.
-LIGHT = ("#0069A8", "#C65300", "#00805C", "#B3487F", "#2E8CC4", "#A97400", "#5F6872", "#1F242B")
-DARK = ("#5CB3F2", "#FF9248", "#35CFA0", "#EE9CCB", "#A5DBFF", "#FFC85C", "#A0AAB6", "#E8EDF3")
+# First the hues of Okabe and Ito (2008), which colour-blind readers can tell apart, toned until
+# lines stand out from the ground: 3:1 on light, more on dark. The others were added one by one,
+# each as far as possible in Oklab (also as deuteranopes see it) from all before.
+LIGHT = (
+    *("#0069A8", "#C65300", "#00805C", "#B3487F", "#2E8CC4", "#A97400", "#5F6872", "#1F242B"),
+    *("#340399", "#8A0700", "#884BF6", "#73176F", "#FB3A9F", "#034E21", "#2E37DA", "#B07CCF"),
+    *("#17A92A", "#0E125E", "#6C6207", "#0D4172", "#B01FBE", "#4F0B05", "#45014C", "#729871"),
+    "#C55AFD",
+)
+DARK = (
+    *("#5CB3F2", "#FF9248", "#35CFA0", "#EE9CCB", "#A5DBFF", "#FFC85C", "#A0AAB6", "#E8EDF3"),
+    *("#B7B1F8", "#F9F416", "#A167F1", "#ECB6A1", "#E94779", "#99F617", "#16949F", "#A7AF63"),
+    *("#29B336", "#6D8BC9", "#8B8806", "#95FBBD", "#FE5CE0", "#BF775B", "#B87EB3", "#B7D34E"),
+    "#F1F1A1",
+)
 INK, QUIET, LINE = "#22272E", "#6E7781", "#D0D7DE"  # text, secondary text and grid on white
 DASHES = ((), (6, 3), (2, 3), (8, 3, 2, 3))
 MARKERS = ("circle", "square", "triangle", "diamond")
@@ -39,22 +50,21 @@ class SeriesStyle:
 
     @property
     def marker(self) -> str:
-        """The name of a shape."""
-        return MARKERS[self.variant % len(MARKERS)]
+        """The name of a shape; with the dashes there are sixteen combinations."""
+        return MARKERS[(self.variant + self.variant // len(DASHES)) % len(MARKERS)]
 
 
 def series_styles(rows: Iterable[tuple[str, str]]) -> dict[str, SeriesStyle]:
     """Return a style for each label, given as (label, method); no two are alike if possible.
 
-    >>> series_styles([("ER", "er"), ("ESMER", "esmer")])["ESMER"]
-    SeriesStyle(slot=1, variant=1, method='esmer')
+    A method of the package has its colour in every report; others take what is left.
+
+    >>> series_styles([("ER", "er"), ("ER (lr=1)", "er")])["ER (lr=1)"]
+    SeriesStyle(slot=1, variant=1, method='er')
     """
-    # Methods with a colour to themselves come first; unknown ones, which take what is left, last.
-    known = sorted(METHOD_ENTRIES, key=lambda name: METHOD_ENTRIES[name].shares_slot)
-    place = {method: k for k, method in enumerate(known)}
     taken = [0] * len(LIGHT)
     found = {}
-    for label, method in sorted(dict(rows).items(), key=lambda row: place.get(row[1], len(known))):
+    for label, method in sorted(dict(rows).items(), key=lambda row: row[1] not in METHOD_ENTRIES):
         entry = METHOD_ENTRIES.get(method)
         slot = entry.slot if entry else taken.index(min(taken))
         found[label] = SeriesStyle(slot, taken[slot], method)

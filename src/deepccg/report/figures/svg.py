@@ -120,7 +120,8 @@ class _Drawing:
         parts += [self.point(point, style) for point in series.points]
         parts += [self.bar(bar, series.colour or None) for bar in series.bars]
         class_ = f"series s{style.slot}" if series.style else None
-        return element("g", *parts, class_=class_, data_method=style.method or None)
+        which = {"data_method": style.method, "data_label": series.label} if style.method else {}
+        return element("g", *parts, class_=class_, **which)
 
     def point(self, point: Point, style: SeriesStyle) -> Markup:
         """A marker with its error bars, text and tooltip."""

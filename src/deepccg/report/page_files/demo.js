@@ -2,10 +2,14 @@
   const run = JSON.parse(document.getElementById("run").textContent);
   const { reach, labels, classes, batches, story } = run;
   const bytes = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0)).buffer;
-  const panels = run.panels.map((panel, number) => ({
-    accuracy: panel.accuracy,
-    positions: new Uint16Array(bytes(panel.positions)), // [T, N, 2]
-    surfaces: new Float32Array(bytes(panel.surfaces)), // [T, C, 4]
+  const trajectories = run.trajectories.map((each) => ({
+    positions: new Uint16Array(bytes(each.positions)), // [T, N, 2]
+    surfaces: new Float32Array(bytes(each.surfaces)), // [T, C, 4]
+  }));
+  const panels = run.views.map((view, number) => ({
+    ...trajectories[view.trajectory],
+    lag: view.lag, // steps that its classifier is behind
+    accuracy: view.accuracy,
     canvas: document.getElementById(`plane-${number}`),
     score: document.getElementById(`score-${number}`),
     ground: document.createElement("canvas"),
@@ -16,11 +20,19 @@
   const marks = [...document.querySelectorAll(".now")];
   const still = matchMedia("(prefers-reduced-motion: reduce)");
   const GROUND = 160; // pixels a side of the decision regions, before they are scaled
+  const TRAIL = [0.45, 0.2, 0.1]; // opacity of the way a point came, newest step first
   let time = 0, playing = false, last = 0, colours = [], ink = "", card = "";
 
   const position = (panel, t, n, axis) =>
     (panel.positions[(t * labels.length + n) * 2 + axis] / 65535) * 2 * reach - reach;
-  const come = (panel, t, c) => !Number.isNaN(panel.surfaces[(t * classes.length + c) * 4]);
+  const come = (panel, t, c) => t >= 0 && !Number.isNaN(panel.surfaces[(t * classes.length + c) * 4]);
+  // From t to t + 1 the points move first; then they rest, and the classifier is the new one.
+  const moved = (part) => { const s = Math.min(1, 2 * part); return s * s * (3 - 2 * s); };
+  const settled = () => Math.min(time % 1 >= 0.5 ? Math.floor(time) + 1 : Math.floor(time), batches - 1);
+  const classifier = (panel) => {
+    const before = time % 1 > 0 ? Math.floor(time) : Math.floor(time) - 1;
+    return panel.lag ? before : settled();
+  };
 
   // The score of each class at a place is k + l . z - a |z|^2; the highest one wins.
   function winner(panel, t, x, y) {
@@ -51,8 +63,10 @@
   }
 
   function draw(panel) {
-    const t = Math.floor(time), part = time - t, next = Math.min(t + 1, batches - 1);
-    const shown = part > 0.5 ? next : t; // the classifier changes in one step
+    const t = Math.floor(time), part = moved(time - t), next = Math.min(t + 1, batches - 1);
+    const shown = classifier(panel);
+    const place = (n, axis) =>
+      (1 - part) * position(panel, t, n, axis) + part * position(panel, next, n, axis);
     const { canvas } = panel, size = canvas.clientWidth, ratio = devicePixelRatio || 1;
     if (canvas.width !== Math.round(size * ratio)) {
       canvas.width = canvas.height = Math.round(size * ratio);
@@ -66,13 +80,32 @@
     const unit = size / (2 * reach);
     const across = (x) => (x + reach) * unit, down = (y) => (reach - y) * unit;
 
+    for (const [age, opacity] of TRAIL.slice(0, panel.lag || TRAIL.length).entries()) {
+      const to = (part > 0 ? t : t - 1) - age; // a step begins where the one before it ended
+      if (to < 0) break;
+      context.globalAlpha = opacity;
+      context.lineWidth = Math.max(0.8, size / 330);
+      for (let c = 0; c < classes.length; c += 1) {
+        if (!come(panel, shown, c)) continue;
+        context.strokeStyle = colours[c];
+        context.beginPath();
+        for (let n = 0; n < labels.length; n += 1) {
+          if (labels[n] !== c) continue;
+          const [x, y] = [0, 1].map((axis) => age ? position(panel, to + 1, n, axis) : place(n, axis));
+          context.moveTo(across(position(panel, to, n, 0)), down(position(panel, to, n, 1)));
+          context.lineTo(across(x), down(y));
+        }
+        context.stroke();
+      }
+    }
+    context.globalAlpha = 1;
+
     const sums = classes.map(() => [0, 0, 0]);
     const radius = Math.max(2, size / 130);
     for (let n = 0; n < labels.length; n += 1) {
       const c = labels[n];
       if (!come(panel, shown, c)) continue;
-      const [x, y] = [0, 1].map((axis) =>
-        (1 - part) * position(panel, t, n, axis) + part * position(panel, next, n, axis));
+      const [x, y] = [place(n, 0), place(n, 1)];
       sums[c][0] += x; sums[c][1] += y; sums[c][2] += 1;
       context.beginPath();
       context.arc(across(x), down(y), radius, 0, 2 * Math.PI);
@@ -112,11 +145,12 @@
       context.fillStyle = ink;
       context.fillText(classes[c], across(x), down(y));
     }
-    panel.score.value = `${Math.round(100 * panel.accuracy[shown])} %`;
+    const accuracy = panel.accuracy[settled()];
+    panel.score.value = accuracy === null ? "" : `${Math.round(100 * accuracy)} %`;
   }
 
   function show() {
-    const t = Math.round(time);
+    const t = settled();
     for (const panel of panels) draw(panel);
     slider.value = String(t + 1);
     slider.setAttribute("aria-valuetext", `batch ${t + 1} of ${batches}`);
@@ -132,7 +166,8 @@
 
   function tick(moment) {
     if (!playing) return;
-    time = Math.min(time + ((moment - last) / 1000) * Number(byId("speed").value), batches - 1);
+    const seconds = Math.min(moment - last, 500) / 1000; // a hidden page does not jump ahead
+    time = Math.min(time + seconds * Number(byId("speed").value), batches - 1);
     last = moment;
     if (time >= batches - 1) setPlaying(false);
     const exact = time;
@@ -148,7 +183,7 @@
     play.textContent = wanted ? "Pause" : "Play";
     play.setAttribute("aria-label", wanted ? "Pause" : "Play");
     if (!wanted) {
-      time = Math.round(time);
+      time = settled();
       history.replaceState(null, "", `#batch=${time + 1}`);
       show();
       return;
@@ -172,16 +207,16 @@
   }
 
   play.addEventListener("click", () => setPlaying(!playing));
-  byId("back").addEventListener("click", () => go(Math.round(time) - 1));
-  byId("on").addEventListener("click", () => go(Math.round(time) + 1));
+  byId("back").addEventListener("click", () => go(settled() - 1));
+  byId("on").addEventListener("click", () => go(settled() + 1));
   slider.addEventListener("input", () => go(Number(slider.value) - 1));
   addEventListener("keydown", (event) => {
     const control = event.target.closest("input, select, button, a");
     if (event.altKey || event.ctrlKey || event.metaKey) return;
     if (event.key === " " && !control) setPlaying(!playing);
     else if (control && control.matches("input, select")) return;
-    else if (event.key === "ArrowLeft") go(Math.round(time) - 1);
-    else if (event.key === "ArrowRight") go(Math.round(time) + 1);
+    else if (event.key === "ArrowLeft") go(settled() - 1);
+    else if (event.key === "ArrowRight") go(settled() + 1);
     else if (event.key === "Home") go(0);
     else if (event.key === "End") go(batches - 1);
     else return;
@@ -189,7 +224,8 @@
   });
   addEventListener("resize", show);
   document.addEventListener("themechange", recolour);
-  const asked = Number(/^#batch=(\d+)$/.exec(location.hash)?.[1] || 1);
-  time = Math.min(Math.max(asked - 1, 0), batches - 1);
+  const asked = /^#batch=(\d+)$/.exec(location.hash)?.[1];
+  time = Math.min(Math.max(asked ? Number(asked) - 1 : run.start, 0), batches - 1);
   recolour();
+  if (!asked && !still.matches) setPlaying(true);
 })();

@@ -2,14 +2,39 @@
   const FACETS = ["method", "dataset", "stream", "scenario"];
   const chosen = Object.fromEntries(FACETS.map((facet) => [facet, new Set()]));
   const filters = document.querySelector(".filters");
-  const filtered = [...document.querySelectorAll(FACETS.map((f) => `[data-${f}]`).join())];
+  const search = document.getElementById("search");
+  const named = FACETS.map((f) => `[data-${f}]`).join();
+  const filtered = [...document.querySelectorAll(`${named},[data-label]`)].filter((e) => !e.matches(".chip"));
+  const ofSettings = [...document.querySelectorAll("li[data-setting]")];
+  const tables = [...document.querySelectorAll("main table")];
   const articles = [...document.querySelectorAll("article")];
 
   // An element that names a facet's value is shown if nothing is chosen there, or that value is.
+  // One that has a label is shown if that has the word that is searched for.
   const fits = (element) => FACETS.every((facet) => {
     const value = element.dataset[facet];
     return value === undefined || !chosen[facet].size || chosen[facet].has(value);
-  });
+  }) && (element.dataset.label ?? word()).toLowerCase().includes(word());
+  const word = () => search.value.trim().toLowerCase();
+
+  // A line or column in which nothing but dashes is left says nothing.
+  function dropDashes(table) {
+    const heads = [...table.tHead.rows[0].cells], rows = [...table.tBodies[0].rows];
+    const known = (row, k) => row.cells[k].textContent !== "-";
+    const shown = heads.map((head, k) => {
+      const setting = head.dataset.setting && document.getElementById(head.dataset.setting);
+      const gone = setting && setting.classList.contains("off");
+      return k === 0 || (!gone && rows.some((row) => fits(row) && known(row, k)));
+    });
+    heads.forEach((head, k) => head.classList.toggle("off", !shown[k]));
+    for (const row of rows) {
+      const some = heads.length === 1 || heads.some((_, k) => k && shown[k] && known(row, k));
+      row.classList.toggle("off", !(fits(row) && some));
+      [...row.cells].forEach((cell, k) => cell.classList.toggle("off", !shown[k]));
+    }
+    const none = !rows.some((row) => !row.classList.contains("off"));
+    table.closest(".overview")?.classList.toggle("off", none);
+  }
 
   // In charts with one method below the other, those that are left close the gaps.
   function closeGaps(chart) {
@@ -40,13 +65,16 @@
       article.classList.toggle("off", empty);
       shown += empty ? 0 : 1;
     }
-    document.getElementById("empty").hidden = shown > 0;
-    if (!filters) return;
+    tables.forEach(dropDashes);
+    for (const entry of ofSettings) {
+      entry.classList.toggle("off", document.getElementById(entry.dataset.setting).classList.contains("off"));
+    }
+    document.getElementById("empty").hidden = shown > 0 || !articles.length;
     for (const chip of filters.querySelectorAll(".chip")) {
       const pressed = chosen[chip.dataset.facet].has(chip.dataset.value);
       chip.setAttribute("aria-pressed", String(pressed));
     }
-    const any = FACETS.some((facet) => chosen[facet].size);
+    const any = FACETS.some((facet) => chosen[facet].size) || word() !== "";
     document.getElementById("clear").hidden = !any;
     document.getElementById("state").textContent =
       any ? `${shown} of ${articles.length} ${articles.length === 1 ? "setting" : "settings"} shown` : "";
@@ -54,43 +82,58 @@
 
   // The address keeps the filters (#/method=er&method=sgd&at=place), so a view can be sent to somebody.
   function read() {
-    if (!location.hash.startsWith("#/")) return;
+    if (!location.hash.startsWith("#/")) return go(location.hash.slice(1));
     const given = new URLSearchParams(location.hash.slice(2));
     for (const facet of FACETS) {
       chosen[facet].clear();
       for (const value of given.getAll(facet)) chosen[facet].add(value);
     }
+    search.value = given.get("word") || "";
     apply();
-    const place = document.getElementById(given.get("at") || "");
-    if (place) place.scrollIntoView();
+    go(given.get("at") || "");
+  }
+
+  // A setting that is asked for is unfolded.
+  function go(at) {
+    const place = at && document.getElementById(at);
+    if (!place) return;
+    const fold = place.querySelector(":scope > details");
+    if (fold) fold.open = true;
+    place.scrollIntoView();
   }
 
   function write(at) {
     const said = new URLSearchParams();
     for (const facet of FACETS) for (const value of chosen[facet]) said.append(facet, value);
+    if (word()) said.set("word", word());
     if (at) said.set("at", at);
     const text = said.toString();
     history.replaceState(null, "", text ? `#/${text}` : location.pathname + location.search);
   }
 
-  if (filters) {
-    filters.hidden = false;
-    filters.addEventListener("submit", (event) => event.preventDefault());
-    filters.addEventListener("click", (event) => {
-      const chip = event.target.closest(".chip");
-      if (chip) {
-        const { facet, value } = chip.dataset;
-        if (!chosen[facet].delete(value)) chosen[facet].add(value);
-      } else if (event.target.id === "clear") {
-        for (const facet of FACETS) chosen[facet].clear();
-        filters.querySelector(".chip").focus();
-      } else return;
-      apply();
-      write();
-    });
-  }
+  filters.hidden = false;
+  filters.addEventListener("submit", (event) => event.preventDefault());
+  filters.addEventListener("click", (event) => {
+    const chip = event.target.closest(".chip");
+    if (chip) {
+      const { facet, value } = chip.dataset;
+      if (!chosen[facet].delete(value)) chosen[facet].add(value);
+    } else if (event.target.id === "clear") {
+      for (const facet of FACETS) chosen[facet].clear();
+      search.value = "";
+      search.focus();
+    } else return;
+    apply();
+    write();
+  });
+  search.addEventListener("input", () => { apply(); write(); });
+  addEventListener("click", (event) => {
+    for (const open of filters.querySelectorAll("details[open]")) {
+      if (!open.contains(event.target)) open.open = false;
+    }
+  });
   addEventListener("hashchange", read);
-  document.querySelector(".overview")?.addEventListener("click", (event) => {
+  for (const part of document.querySelectorAll(".overview, .contents")) part.addEventListener("click", (event) => {
     const link = event.target.closest("a");
     if (!link) return;
     event.preventDefault();
@@ -99,8 +142,20 @@
     const heading = document.getElementById(`${at}-title`);
     heading.tabIndex = -1;
     heading.focus({ preventScroll: true });
-    document.getElementById(at).scrollIntoView();
+    go(at);
   });
+  const unfold = document.getElementById("unfold");
+  if (unfold) {
+    const folds = [...document.querySelectorAll("details.setting")];
+    const say = () => { unfold.textContent = folds.every((fold) => fold.open) ? "Fold all" : "Unfold all"; };
+    unfold.hidden = false;
+    unfold.addEventListener("click", () => {
+      const open = !folds.every((fold) => fold.open);
+      for (const fold of folds) fold.open = open;
+    });
+    for (const fold of folds) fold.addEventListener("toggle", say);
+    say();
+  }
 
   async function copy(text, code) {
     try {
