@@ -1,8 +1,9 @@
-"""Write docs/results.md, its figures and the numbers in docs/papers.md from the recorded runs.
+"""Write docs/results.md, docs/results/, their figures and the numbers in docs/papers.md.
 
 Nothing is computed here but means, standard errors and intervals: the numbers are those of the
 runs in runs.jsonl and shift.jsonl.gz, which `deepccg run` and `deepccg archive` wrote, and of
-tuning/, which `deepccg tune` wrote. Their commands stand in docs/results.md.
+tuning/, which `deepccg tune` wrote. Their commands stand in docs/results/commands.md. The sentences
+are those of results/*.md beside this script.
 
 Usage: python benchmarks/results.py
 """
@@ -39,7 +40,7 @@ from deepccg.report.figures import accuracy_curves, comparison_dots, save
 
 HERE = Path(__file__).parent
 DOCS = HERE.parent / "docs"
-TEMPLATE = HERE / "results.template.md"
+TEMPLATES = HERE / "results"
 CURVES = ("deepccg", "er", "sgd")  # scored after every task
 
 
@@ -128,10 +129,20 @@ def filled(template: str, runs: Runs, images: Path) -> str:
     return re.sub(r"\{\{(.+?)\}\}", made, template)
 
 
+def pages(runs: Runs, images: Path) -> dict[str, str]:
+    """The text of every page of results by its path in docs/: the first one, then the folder."""
+    return {
+        "results.md" if each.stem == "index" else f"results/{each.name}": filled(
+            each.read_text(encoding="utf-8"), runs, images
+        )
+        for each in sorted(TEMPLATES.glob("*.md"))
+    }
+
+
 def main() -> None:
     runs = load_runs()
-    page = filled(TEMPLATE.read_text(encoding="utf-8"), runs, DOCS / "images")
-    (DOCS / "results.md").write_text(page, encoding="utf-8")
+    for path, text in pages(runs, DOCS / "images").items():
+        (DOCS / path).write_text(text, encoding="utf-8")
     papers = (DOCS / "papers.md").read_text(encoding="utf-8")
     (DOCS / "papers.md").write_text(with_numbers(papers, runs), encoding="utf-8")
     fill_sections(

@@ -1,4 +1,4 @@
-"""The figure and table of representation shift in docs/results.md."""
+"""The figure and table of representation shift in docs/results/."""
 
 from pathlib import Path
 
@@ -19,5 +19,5 @@ def shift_section(dataset: str, stream: str, picture: Path) -> str:
         styles = series_styles((row.label, row.method) for row in comparison.rows)
         shifts = {row.label: row.shifts for row in comparison.rows}
         save(shift_scatter(shifts, styles), picture, title=comparison.title)
-        return f"{table.markdown().strip()}\n\n![Representation shift](images/{picture.name})"
+        return f"{table.markdown().strip()}\n\n![Representation shift](../images/{picture.name})"
     return "Not run yet."
