@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from deepccg.core import Batch, Config, Learner, StateMismatch, Task, make_generator
-from deepccg.methods import METHODS, DeepCCG
+from deepccg.methods import METHODS, DeepCCG, GDumb
 from deepccg.networks import NetworkConfig, build_network
 from deepccg.testing import learner_checks
 
@@ -46,6 +46,7 @@ READINGS: dict[str, dict[str, object]] = {
 
 SUBJECTS: dict[str, tuple[type[Learner], Config | None]] = {
     **{name: (method, None) for name, method in METHODS.items()},
+    "gdumb": (GDumb, GDumb.Config(passes=8)),  # the published 256 learn the same, for longer
     **{
         f"deepccg[{name}]": (DeepCCG, DeepCCG.Config.model_validate(fields))
         for name, fields in READINGS.items()

@@ -74,26 +74,11 @@ CASES: dict[str, tuple[dict[str, Any], Any, str]] = {
     "er-ace, single precision": ({"method": "er-ace"}, vectors(np.float32), "tensor(float)"),
     "pcr": ({"method": "pcr", "epochs": 1}, images(), "tensor(uint8)"),
     "scr": ({"method": "scr"}, vectors(), "tensor(double)"),
-    "gdumb": (
-        {"method": "gdumb", "method_params": {"passes": 4}},
-        images(3, 8),
-        "tensor(uint8)",
-    ),
-    "identity, per class": (
-        {"encoder": "identity", "method_params": {"variance": "per-class"}, "memory": 10},
-        vectors(),
-        "tensor(double)",
-    ),
     "float32 module on float64 vectors": ({"encoder": mixed()}, vectors(), "tensor(double)"),
     "slim resnet on bytes": ({"epochs": 1}, images(), "tensor(uint8)"),
     "slim resnet, averaged over views": (
         {"epochs": 1, "method_params": {"views": 2}},
         images(),
-        "tensor(uint8)",
-    ),
-    "er, averaged over views": (
-        {"method": "er", "method_params": {"views": 5}},
-        images(1, 8),
         "tensor(uint8)",
     ),
     "mlp on small grey bytes": ({}, images(1, 8), "tensor(uint8)"),

@@ -9,6 +9,7 @@ from deepccg.core import StepInfo
 from deepccg.experiment import writer
 
 Progress = Callable[[int, int, StepInfo], None]
+SHORTER = {"gdumb": {"method.passes": 4}}  # it trains at every look; published are 256 passes
 
 
 class Interrupted(Exception):
@@ -20,6 +21,12 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     cache = tmp_path / "cache"
     monkeypatch.setenv("DEEPCCG_CACHE", str(cache))
     return cache
+
+
+@pytest.fixture(scope="session")
+def shorter() -> Callable[[str], dict[str, int]]:
+    """Settings that shorten runs of a method, where it makes no difference."""
+    return lambda method: SHORTER.get(method, {})
 
 
 @pytest.fixture

@@ -81,13 +81,14 @@ def test_the_records_say_what_the_learner_predicts(finished: RunResult) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_the_same_seed_gives_the_same_bits(method: str, tmp_path: Path) -> None:
+def test_the_same_seed_gives_the_same_bits(method: str, tmp_path: Path, shorter) -> None:
+    settings = {"method": method, **QUICK, **shorter(method)}
     torch.manual_seed(1)
-    run(directory=tmp_path / "a", method=method, seed=3, **QUICK)
+    run(directory=tmp_path / "a", seed=3, **settings)
     torch.manual_seed(2)
     torch.rand(7)
-    run(directory=tmp_path / "b", method=method, seed=3, **QUICK)
-    run(directory=tmp_path / "c", method=method, seed=4, **QUICK)
+    run(directory=tmp_path / "b", seed=3, **settings)
+    run(directory=tmp_path / "c", seed=4, **settings)
     first, second, third = (contents(tmp_path / name) for name in "abc")
     assert first == second
     assert first["records.jsonl"] != third["records.jsonl"]

@@ -29,10 +29,10 @@ def keeps_what_is_stored(self, candidates):
     return candidates.real & place  # stored candidates come first
 
 
-@pytest.mark.parametrize("renewal", [0.0, 0.2, 1.0])
-def test_a_share_of_new_examples_displaces_any_stored_one(world, monkeypatch, renewal):
+@pytest.mark.parametrize(("renewal", "steps"), [(0.0, 100), (0.2, 600), (1.0, 300)])
+def test_a_share_of_new_examples_displaces_any_stored_one(world, monkeypatch, renewal, steps):
     monkeypatch.setattr(Selection, "select", keeps_what_is_stored)
-    learner, steps = learner_on(world, renewal=renewal, replay=0), 1500
+    learner = learner_on(world, renewal=renewal, replay=0)
     learner.learn(world.batch([0] * QUOTA))
     entered, lives, since = 0, [], dict.fromkeys(world.numbers(learner.memory.x), 0)
     for step in range(steps):

@@ -31,10 +31,9 @@ def test_importing_the_package_imports_nothing_heavy() -> None:
     assert "deepccg" in loaded
 
 
-@pytest.mark.parametrize("module", ["deepccg.estimator", "deepccg.estimator.river"])
-def test_estimators_load_no_experiment_code(module: str) -> None:
+def test_estimators_load_no_experiment_code() -> None:
     code = (
-        f"import sys, {module};"
+        "import sys, deepccg.estimator.river;"
         "print({name.split('.')[1] for name in sys.modules if name.startswith('deepccg.')})"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

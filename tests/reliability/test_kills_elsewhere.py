@@ -90,7 +90,7 @@ def test_kills_in_tune(forks: Forks, tmp_path: Path) -> None:
     assert set(expected) == {"tuned.toml", "tuned.json"}
     place = tmp_path / "place"
     place.mkdir()
-    last = [Moment(call=call, part=0.5) for call in (0, 2, 4, 6)]
+    last = [Moment(call=call, part=0.5) for call in (0, 4)]
     for moment in (Moment(seconds=0.8 * seconds), *last):
         assert forks(TUNE, str(place), moment).status in (-signal.SIGKILL, 0)
         there = contents(place)

@@ -122,8 +122,8 @@ def test_play_runs_to_the_end_and_stops(page_file, open_page):
     tab = open_page(page_file, f"#batch={BATCHES - 10}")
     tab.page.locator("#speed").select_option("fast")
     play = tab.page.locator("#play")
-    play.click()
-    assert play.inner_text() == "Pause"
+    # In one task of the page: it may be at the end before a slow machine asks for the next.
+    assert play.evaluate("each => { each.click(); return each.textContent; }") == "Pause"
     tab.page.locator("#play:text-is('Play')").wait_for()
     assert batch(tab.page) == BATCHES
     assert tab.page.url.endswith(f"#batch={BATCHES}")
