@@ -36,12 +36,16 @@
     return () => { if (number >= 0 && !focused.isConnected) among()[number]?.focus({ preventScroll: true }); };
   }
 
-  // What began last above a line near the top of the window stays where it is.
+  // What the reader looks at stays where it is: the fold with the focus, or else what begins first
+  // in the window, or else what began last above it.
   function keepScroll() {
     const all = () => [...document.querySelectorAll("main [data-part], main section, main details")]
       .filter((element) => element.checkVisibility());
     const top = (element) => element.getBoundingClientRect().top;
-    const before = scrollY ? all().findLast((element) => top(element) < 200) : undefined;
+    if (!scrollY) return () => {};
+    const seen = all().filter((element) => top(element) >= 0 && top(element) < innerHeight);
+    const fold = document.activeElement.closest("details");
+    const before = seen.find((element) => element === fold) ?? seen[0] ?? all().findLast((element) => top(element) < 0);
     if (!before) return () => {};
     const name = place(before), was = top(before);
     return () => {
