@@ -16,7 +16,8 @@ import pytest
 
 from deepccg.experiment import run
 
-pytestmark = pytest.mark.slow  # processes that import torch, and a browser
+# Processes that import torch, and a browser.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 SMALL = {"dataset": "digits", "stream.examples_per_class": 20}
 PROGRAM = str(Path(sys.executable).with_name("deepccg"))
@@ -83,6 +84,18 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
+def learning(start: Start, place: Path) -> tuple[subprocess.Popen[str], Path]:
+    """A run that waits after its first step, and the file that says how far it may go."""
+    allowed = place.parent / "allowed"
+    allowed.write_text("0")
+    process = start(
+        sys.executable, "-c", PACED_RUN, allowed, "run", "--method", "er", "--out", place,
+        "--set", "stream.examples_per_class=60", "--eval-every", "5",
+    )  # fmt: skip
+    return process, allowed
+
+
+@pytest.fixture(scope="module")
 def server(start: Start, place: Path) -> tuple[subprocess.Popen[str], str]:
     process = start(PROGRAM, "report", place, "--live", "--title", "Watched")
     return process, address_of(process)
@@ -95,13 +108,8 @@ def ask(address: str, path: str = "/", method: str = "GET", **headers: str):
     return answer, answer.read()
 
 
-def test_a_page_follows_a_run(server, place, start, browser, tmp_path):
-    allowed = tmp_path / "allowed"
-    allowed.write_text("51")
-    learning = start(
-        sys.executable, "-c", PACED_RUN, allowed, "run", "--method", "er", "--out", place,
-        "--set", "stream.examples_per_class=60", "--eval-every", "5",
-    )  # fmt: skip
+def test_a_page_follows_a_run(learning, server, browser):
+    process, allowed = learning
     context = browser.new_context(viewport={"width": 1100, "height": 700})
     page, problems, requests = context.new_page(), [], []
     page.on("console", lambda said: problems.append(said.text))
@@ -112,7 +120,9 @@ def test_a_page_follows_a_run(server, place, start, browser, tmp_path):
     expect.set_options(timeout=WAIT)
 
     unfinished = page.locator("section.unfinished tbody tr")
-    expect(unfinished).to_contain_text("50 of 60")  # it came while the page was open
+    expect(unfinished).to_contain_text("0 of 60")
+    allowed.write_text("51")
+    expect(unfinished).to_contain_text("50 of 60")
     expect(page.locator("#live")).to_contain_text("1 run unfinished")
     expect(page.locator("#changed")).to_have_text(re.compile(r"last changed at \d+:\d\d:\d\d"))
 
@@ -136,14 +146,13 @@ def test_a_page_follows_a_run(server, place, start, browser, tmp_path):
         assert page.url == view
 
     allowed.write_text("58")
-    expect(page.locator("section.unfinished")).to_have_count(1)
     expect(unfinished).to_contain_text("55 of 60")
     nothing_moved()
     allowed.write_text("1000")
     expect(page.locator("section.unfinished")).to_have_count(0)
     expect(page.locator("#live")).to_contain_text("no run unfinished")
     nothing_moved()
-    assert learning.wait() == 0
+    assert process.wait() == 0
 
     # It stands where it belongs, with the others, and has all that they have.
     assert fold.evaluate("(now, then) => now === then", kept)  # that setting did not change
