@@ -6,6 +6,7 @@ import io
 import re
 import shlex
 import shutil
+import socket
 from pathlib import Path
 
 import numpy as np
@@ -106,6 +107,29 @@ def test_a_place_that_cannot_be_written_is_one_line(deepccg, runs, place):
     (place / "file").write_text("")
     done = deepccg("report", runs, "--out", "file/page.html")
     assert (done.code, done.err.count("\n")) == (2, 1)
+
+
+def test_a_port_in_use_is_one_line(deepccg, runs):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        done = deepccg("report", runs, "--live", "--port", port)
+    assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
+    assert done.err.startswith(f"Error: cannot listen on port {port}: Address already in use")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--live", "--out", "page.html"], "Error: --live writes no files: leave out --out"),
+        (["--live", "--export", "files"], "Error: --live writes no files: leave out --out"),
+        (["--port", "8000"], "Error: --port is where a live page is served: add --live"),
+    ],
+)
+def test_options_that_do_not_go_together(deepccg, runs, place, options, said):
+    done = deepccg("report", runs, *options)
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert done.err.startswith(said)
+    assert [each.name for each in place.iterdir()] == ["runs"]
 
 
 @pytest.mark.parametrize(

@@ -97,6 +97,21 @@ def test_log_lines(clock: Clock) -> None:
     ]
 
 
+def test_a_long_run_is_not_silent_in_a_log(clock: Clock) -> None:
+    console = log(clock)
+    progress = SweepProgress(runs=2, already=0, console=console, unit="shard")
+    with progress.bars:
+        progress.started("a")
+        for step in range(1, 26):
+            clock.now += 1
+            progress.progressed("a", step, 100)
+    assert text(console).splitlines() == [
+        "started   a",
+        "running   a: 10 of 100 batches (0 of 2 shards done, 0:03:10 left)",
+        "running   a: 20 of 100 batches (0 of 2 shards done, 0:03:00 left)",
+    ]
+
+
 def test_bars_on_a_terminal(clock: Clock) -> None:
     console = terminal(clock)
     progress = SweepProgress(runs=30, already=0, console=console)

@@ -1,10 +1,10 @@
-"""Running for a command: a progress bar, and what to type to continue after an interruption."""
+"""Running for a command: how far it is, and what to type to continue after an interruption."""
 
-import contextlib
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 from rich.console import Console
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from deepccg.experiment import RunConfig, RunResult
     from deepccg.sweep import Job, Outcome
 
-OnStep: TypeAlias = "Callable[[int, int, StepInfo], None]"
+_KEPT = 0.95  # share of the loss shown before in the one shown next
 
 
 def run_with_progress(
@@ -31,8 +31,9 @@ def run_with_progress(
     from deepccg.experiment import Interrupted
 
     try:
-        with _progress_bar(f"{config.method.name}, seed {config.seed}") as on_step:
-            return call(data_dir=data_dir, progress=on_step, **options)
+        shown = RunProgress(f"{config.method.name}, seed {config.seed}", Console(stderr=True))
+        with shown.bars:
+            return call(data_dir=data_dir, progress=shown, **options)
     except Interrupted as stop:
         message = f"Stopped and saved at step {stop.step:,} of {stop.steps:,}."
         exit_interrupted(message + _resume_hint(config, directory, data_dir), stop.signal)
@@ -82,25 +83,41 @@ def _resume_hint(config: "RunConfig", directory: Path, data_dir: Path | None) ->
     return f" To continue: {command} (or the same command again)"
 
 
-@contextlib.contextmanager
-def _progress_bar(label: str) -> "Iterator[OnStep]":
-    """Show a bar with the smoothed loss; yields what to call after each step."""
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("batches, loss {task.fields[loss]:.3f}"),
-        TimeRemainingColumn(),
-    )
-    console = Console(stderr=True)
-    quiet = not console.is_terminal  # a bar that cannot move is only an empty line
-    with Progress(*columns, console=console, transient=True, disable=quiet) as bar:
-        task = bar.add_task(label, total=None, loss=0.0)
-        loss = 0.0
+class RunProgress:
+    """Shows how far a run is, while its ``bars`` are entered; to be given to ``run``.
 
-        def on_step(step: int, steps: int, info: "StepInfo") -> None:
-            nonlocal loss
-            loss = info.loss if step == 1 else 0.95 * loss + 0.05 * info.loss
-            bar.update(task, completed=step, total=steps, loss=loss)
+    A terminal gets a bar, anything else a line every few seconds, as a sweep prints them.
+    """
 
-        yield on_step
+    def __init__(self, label: str, console: Console) -> None:
+        from deepccg.sweep.progress import LogLines
+
+        self._lines = None if console.is_terminal else LogLines(console)
+        self._loss: float | None = None
+        self.bars = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[detail]}"),
+            TimeRemainingColumn(),
+            console=console,
+            transient=True,
+            disable=self._lines is not None,
+        )
+        self._task = self.bars.add_task(label, total=None, detail="batches")
+
+    def begin(self, step: int, steps: int) -> None:
+        """Before the first step here: where the run begins, and how many steps it has."""
+        self.bars.update(self._task, completed=step, total=steps)
+
+    def __call__(self, step: int, steps: int, info: "StepInfo") -> None:
+        """After a step."""
+        before = info.loss if self._loss is None else self._loss
+        self._loss = _KEPT * before + (1 - _KEPT) * info.loss
+        detail = f"batches, loss {self._loss:.3f}"
+        self.bars.update(self._task, completed=step, total=steps, detail=detail)
+        if self._lines is not None and self._lines.due():
+            (task,) = self.bars.tasks
+            left = task.time_remaining
+            time_left = f", {timedelta(seconds=left)} left" if left else ""
+            self._lines.print(f"{task.description}: {step:,} of {steps:,} {detail}{time_left}")

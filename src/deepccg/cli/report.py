@@ -1,17 +1,21 @@
 """Commands that write a page: ``deepccg report`` and ``deepccg demo``."""
 
+import signal
 import webbrowser
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
 from deepccg.cli.options import OpenOption, RunsArgument, check_out
+from deepccg.cli.progress import exit_interrupted
 
 
 def report(
     runs: RunsArgument,
-    out: Annotated[Path, typer.Option(help="Where the page goes.")] = Path("report.html"),
+    out: Annotated[
+        Path | None, typer.Option(help="Where the page goes.", show_default="report.html")
+    ] = None,
     title: Annotated[str, typer.Option(help="The page's heading.")] = "deepccg report",
     memory_images: Annotated[
         int, typer.Option(min=0, help="Stored images shown of each class; 0 for none.")
@@ -23,12 +27,58 @@ def report(
             "PDF into this directory."
         ),
     ] = None,
+    live: Annotated[
+        bool,
+        typer.Option(
+            "--live",
+            help="Write nothing: serve the page to this machine, and follow the runs until Ctrl-C.",
+        ),
+    ] = False,
+    port: Annotated[
+        int | None,
+        typer.Option(min=0, max=65535, help="Of the live page.", show_default="one that is free"),
+    ] = None,
     open_page: OpenOption = False,
 ) -> None:
     """Write one HTML page of the results of runs: it needs no network and no other file.
 
-    **Example:** `deepccg report runs/ --open`
+    **Example:** `deepccg report runs/ --open`, or `deepccg report runs/ --live --open`
     """
+    from deepccg.core import InputError
+
+    if live:
+        if out is not None or export is not None:
+            raise InputError("--live writes no files: leave out --out and --export")
+        _serve(runs, port or 0, title, memory_images, open_page)
+    if port is not None:
+        raise InputError("--port is where a live page is served: add --live")
+    _write(runs, out or Path("report.html"), title, memory_images, export, open_page)
+
+
+def _serve(
+    runs: list[Path], port: int, title: str, memory_images: int, open_page: bool
+) -> NoReturn:
+    from deepccg.report.live import serve
+
+    def ready(address: str) -> None:
+        typer.echo(address)
+        if open_page:
+            webbrowser.open(address)
+
+    try:
+        serve(runs, port, ready, title=title, memory_images=memory_images)
+    except KeyboardInterrupt:
+        exit_interrupted("Stopped.", signal.SIGINT)
+
+
+def _write(
+    runs: list[Path],
+    out: Path,
+    title: str,
+    memory_images: int,
+    export: Path | None,
+    open_page: bool,
+) -> None:
     from deepccg.records import write_atomically
     from deepccg.report.assemble import assemble_report
     from deepccg.report.figures import require_matplotlib

@@ -63,6 +63,7 @@ def demo_page(run: DemoRun, command: str) -> str:
     }
     return render(
         "demo",
+        scripts=("demo",),
         title="Representation shift, batch by batch",
         views=shown,
         charts={size: _chart(shown, run.tasks, w) for size, w in _CHART_WIDTHS.items()},

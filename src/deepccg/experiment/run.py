@@ -62,7 +62,9 @@ def run(
         learner: A learner class of your own instead of a method's name.
         data: A data set of your own; its name takes the place of ``dataset``.
         data_dir: Where a named data set lies on this machine; it is not recorded.
-        progress: Called after each step with step, total steps and the step's ``StepInfo``.
+        progress: Called after each step with step, total steps and the step's ``StepInfo``. If it
+            has a method ``begin``, that is called before the first one: with the step that the run
+            continues from, 0 for a new one, and the total.
         checkpoint_every: Steps, or seconds such as ``"30s"``; default 60 seconds.
         track: An experiment tracker that also gets the records: ``"mlflow"``, ``"tensorboard"`` or
             ``"wandb"``.
@@ -178,6 +180,8 @@ def learn_online(
     steps = len(data.stream)
     shift = _ShiftRecorder(config, data, writer, auditor, learner, cursor.position)
     watch = Stopwatch(target.timing_path, cursor.position, writer.file)
+    if begin := getattr(progress, "begin", None):
+        begin(cursor.position, steps)
     with stop_requests() as stop, writer.explain_divergence(config, cursor):
         for batch in cursor:
             step = cursor.position

@@ -10,6 +10,7 @@ from deepccg.records.archive import append_to_archive, find_runs, is_archive, wr
 from deepccg.records.directory import (
     RunDirectory,
     append_record,
+    file_stamp,
     find_run_directories,
     read_records,
     rewind_records,
@@ -88,6 +89,7 @@ __all__ = [
     "class_balanced_accuracy",
     "class_incremental_by_task",
     "estimate",
+    "file_stamp",
     "find_run_directories",
     "find_runs",
     "fit_line",

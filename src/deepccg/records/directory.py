@@ -104,9 +104,31 @@ class RunDirectory(RecordedRun):
                 check_regular(getattr(self, name))
 
     @property
+    def stamp(self) -> tuple[tuple[int, int] | None, ...]:
+        """Sizes and times of change of the files that hold results: another one if any changed."""
+        paths = (
+            self.config_path,
+            self.records_path,
+            self.checkpoint_path,
+            self.audit_path,
+            self.environment_path,
+            self.timing_path,
+        )
+        return tuple(map(file_stamp, paths))
+
+    @property
     def recency(self) -> tuple[int, int]:
         """When the last record was written."""
         return self.records_path.stat().st_mtime_ns, 0
+
+
+def file_stamp(path: Path) -> tuple[int, int] | None:
+    """Return size and time of change of a file; ``None`` if it is not there."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_size, status.st_mtime_ns
 
 
 def find_run_directories(path: str | os.PathLike[str]) -> list[RunDirectory]:

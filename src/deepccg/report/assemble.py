@@ -5,7 +5,7 @@ import os
 import shlex
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -50,7 +50,9 @@ class Report:
         """How many runs are shown."""
         return sum(len(row.runs) for each in self.comparisons for row in each.rows)
 
-    def page(self, title: str = "deepccg report", images_per_class: int = 10) -> str:
+    def page(
+        self, title: str = "deepccg report", images_per_class: int = 10, *, live: bool = False
+    ) -> str:
         """Return the HTML page; see ``report_page``."""
         return report_page(
             self.comparisons,
@@ -59,11 +61,20 @@ class Report:
             self.left_out,
             unfinished=self.unfinished,
             images_per_class=images_per_class,
+            live=live,
         )
 
     def export(self, directory: str | os.PathLike[str]) -> list[Path]:
         """Write all tables and figures as files; see ``export_report``."""
         return export_report(self.comparisons, self.details, directory)
+
+
+@dataclass(frozen=True)
+class Known:
+    """What was read for one report and serves the next: runs and rows whose files are the same."""
+
+    runs: dict[Path, tuple[object, Run]] = field(default_factory=dict)
+    details: dict[str, tuple[object, RowDetails]] = field(default_factory=dict)
 
 
 def assemble_report(paths: Iterable[str | os.PathLike[str]], *, with_memory: bool = True) -> Report:
@@ -73,14 +84,21 @@ def assemble_report(paths: Iterable[str | os.PathLike[str]], *, with_memory: boo
         InputError: If there is no run.
     """
     paths = list(paths)
-    found, left_out = _read_runs(find_runs(paths))
-    if not found:
-        reason = f" ({left_out[0]})" if left_out else ""
+    report = read_report(paths, Known(), with_memory=with_memory)
+    if not report.comparisons and not report.unfinished:
+        reason = f" ({report.left_out[0]})" if report.left_out else ""
         raise InputError(f"there is no run in {', '.join(map(str, paths))}{reason}")
-    runs = list(map(with_current_defaults, found))
+    return report
+
+
+def read_report(
+    paths: Iterable[str | os.PathLike[str]], known: Known, *, with_memory: bool = True
+) -> Report:
+    """As ``assemble_report``, also of no run at all; reads only what ``known`` does not have."""
+    runs, left_out = _read_runs(find_runs(paths), known)
     comparisons = group_runs(run for run in runs if run.finished)
     rows = [row for comparison in comparisons for row in comparison.rows]
-    details = {row.key: _row_details(row, with_memory=with_memory) for row in rows}
+    details = {row.key: _known_details(row, known, with_memory=with_memory) for row in rows}
     return Report(comparisons, details, left_out, [run for run in runs if not run.finished])
 
 
@@ -104,6 +122,14 @@ def with_current_defaults(run: Run) -> Run:
 completed = with_current_defaults  # its name in ``deepccg.cli.completing``, deprecated
 
 
+def _known_details(row: Row, known: Known, *, with_memory: bool) -> RowDetails:
+    stamp = [(run.path, known.runs.get(run.path, (None,))[0]) for run in row.runs.values()]
+    there = known.details.get(row.key)
+    if there is None or there[0] != stamp or any(each is None for _, each in stamp):
+        there = known.details[row.key] = stamp, _row_details(row, with_memory=with_memory)
+    return there[1]
+
+
 def _row_details(row: Row, *, with_memory: bool) -> RowDetails:
     """Return the command, the audits and, if asked for, the stored examples of a row."""
     protocols = {seed: _protocol(run) for seed, run in row.runs.items()}
@@ -111,16 +137,27 @@ def _row_details(row: Row, *, with_memory: bool) -> RowDetails:
     return RowDetails(_command(row), protocols, stored)
 
 
-def _read_runs(directories: Iterable[RecordedRun]) -> tuple[list[Run], list[str]]:
+def _read_runs(directories: Iterable[RecordedRun], known: Known) -> tuple[list[Run], list[str]]:
     """Return runs, finished or not, and what is left out with the reason."""
     found, left_out = [], []
     for directory in directories:
         try:
-            found.append(read_any_run(directory))
+            found.append(_known_run(directory, known))
         except RecordError as error:
-            warnings.warn(f"left out: {error}", stacklevel=3)
+            warnings.warn(f"left out: {error}", stacklevel=4)
             left_out.append(str(error))
     return found, left_out
+
+
+def _known_run(recorded: RecordedRun, known: Known) -> Run:
+    if not isinstance(recorded, RunDirectory):
+        return with_current_defaults(read_any_run(recorded))
+    stamp = recorded.stamp  # before the files are read: what changes meanwhile is read again
+    there = known.runs.get(recorded.path)
+    if there is None or there[0] != stamp:
+        run = with_current_defaults(read_any_run(recorded))
+        there = known.runs[recorded.path] = stamp, run
+    return there[1]
 
 
 def _changes(config: RunConfig, preset: str) -> dict[str, Any]:

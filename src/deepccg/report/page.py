@@ -42,6 +42,7 @@ def report_page(
     *,
     unfinished: Sequence[Run] = (),
     images_per_class: int = 10,
+    live: bool = False,
 ) -> str:
     """Return the page, complete: no other file is needed, nothing is fetched.
 
@@ -52,6 +53,7 @@ def report_page(
         left_out: Directories that are not shown, each with the reason.
         unfinished: Runs that have not reached their end.
         images_per_class: How many images of a class a gallery shows at most; 0 for no galleries.
+        live: Whether the page asks where it came from for newer versions of itself.
     """
     rows = [row for comparison in comparisons for row in comparison.rows]
     going = _unfinished_labels(unfinished)
@@ -61,7 +63,8 @@ def report_page(
     per_class = min(fair_share(memories, images_per_class, _MOST_PIXELS), images_per_class)
     return render(
         "report",
-        scripts=("tools",),
+        scripts=("live", "report", "tools") if live else ("report", "tools"),
+        live=live,
         title=title,
         groups=[
             {
@@ -116,8 +119,8 @@ def _unfinished_figures(
     return {name: figure for name, figure in found.items() if figure is not None}
 
 
-def render(name: str, *, scripts: Sequence[str] = (), **values: object) -> str:
-    """Return a page from its template, style sheet and script, all of this package."""
+def render(name: str, *, scripts: Sequence[str], **values: object) -> str:
+    """Return a page from its template, style sheet and scripts, all of this package."""
     from jinja2 import Environment, FunctionLoader, StrictUndefined
 
     environment = Environment(
@@ -128,7 +131,7 @@ def render(name: str, *, scripts: Sequence[str] = (), **values: object) -> str:
         lstrip_blocks=True,
     )
     style = _read("common.css") + _read(f"{name}.css")
-    script = "".join(_read(f"{each}.js") for each in ("common", name, *scripts))
+    script = "".join(_read(f"{each}.js") for each in ("common", *scripts))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return environment.get_template(f"{name}.html").render(
         values,

@@ -9,21 +9,41 @@ from rich.table import Column
 from deepccg.sweep.job import JobResult
 
 SPEED_SECONDS = 600.0  # the time left is estimated from at most this long
+LINE_SECONDS = 10.0  # without a line, after which one says how far it is
+
+
+class LogLines:
+    """Lines on a console that is no terminal; what is short prints none of those ``due``."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._last = console.get_time()
+
+    def due(self) -> bool:
+        """Whether the last line is long enough ago for one that says how far it is."""
+        return self._console.get_time() - self._last >= LINE_SECONDS
+
+    def print(self, text: str) -> None:
+        """Print a line, however long it is."""
+        self._last = self._console.get_time()
+        self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
 class SweepProgress:
     """Counts runs and shows how far they are, from the time its ``bars`` are entered.
 
     A terminal gets a bar for the sweep and one for each run in progress, with failures printed
-    above them; anything else a line for each run that starts or ends. The bar of the sweep counts
-    in runs, and only what is done here: steps before the checkpoint of a continued run say nothing
-    about the pace. A quiet console shows nothing. ``unit`` is what one of them is called.
+    above them; anything else a line for each run that starts or ends, and one whenever there was
+    none for some seconds. The bar of the sweep counts in runs, and only what is done here: steps
+    before the checkpoint of a continued run say nothing about the pace. A quiet console shows
+    nothing. ``unit`` is what one of them is called.
     """
 
     def __init__(self, runs: int, already: int, console: Console, unit: str = "run") -> None:
         self._runs, self._already, self._unit = runs, already, unit
         self._done = self._failed = 0
         self._log_lines = not console.is_terminal
+        self._lines = LogLines(console)
         self.bars = Progress(
             TextColumn("{task.description}", markup=False, table_column=Column()),
             BarColumn(bar_width=20),
@@ -56,6 +76,8 @@ class SweepProgress:
             self._advance(total=-(step - 1) / steps)
         self._advance((step - run.completed) / steps)
         self.bars.update(run.id, completed=step, detail=f"{step:,} / {steps:,}")
+        if self._log_lines and self._lines.due():
+            self._print(f"running   {name}: {step:,} of {steps:,} batches ({self.summary})")
 
     def finished(self, name: str, result: JobResult, *, retry: bool) -> None:
         """An attempt ended; ``retry`` if there will be another."""
@@ -106,4 +128,4 @@ class SweepProgress:
         self.bars.update(self._sweep.id, description=description, detail=running, refresh=True)
 
     def _print(self, text: str) -> None:
-        self.bars.console.print(text, highlight=False, markup=False, soft_wrap=True)
+        self._lines.print(text)

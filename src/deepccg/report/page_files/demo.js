@@ -166,7 +166,8 @@
 
   function tick(moment) {
     if (!playing) return;
-    const seconds = Math.min(moment - last, 500) / 1000; // a hidden page does not jump ahead
+    // A hidden page does not jump ahead, and a frame may have begun before the button was pressed.
+    const seconds = Math.min(Math.max(moment - last, 0), 500) / 1000;
     time = Math.min(time + seconds * Number(byId("speed").value), batches - 1);
     last = moment;
     if (time >= batches - 1) setPlaying(false);

@@ -4,10 +4,28 @@
   const filters = document.querySelector(".filters");
   const search = document.getElementById("search");
   const named = FACETS.map((f) => `[data-${f}]`).join();
-  const filtered = [...document.querySelectorAll(`${named},[data-label]`)].filter((e) => !e.matches(".chip"));
-  const ofSettings = [...document.querySelectorAll("li[data-setting]")];
-  const tables = [...document.querySelectorAll("main table")];
-  const articles = [...document.querySelectorAll("article")];
+  const unfold = () => document.getElementById("unfold");
+  const folds = () => [...document.querySelectorAll("details.setting")];
+  let filtered, ofSettings, tables, articles, charts;
+
+  // Finds what filters act on: at first, and whenever a part of the page was replaced.
+  function collect() {
+    filtered = [...document.querySelectorAll(`${named},[data-label]`)].filter((e) => !e.matches(".chip"));
+    ofSettings = [...document.querySelectorAll("li[data-setting]")];
+    tables = [...document.querySelectorAll("main table")];
+    articles = [...document.querySelectorAll("article")];
+    charts = [...document.querySelectorAll("svg[data-step]")];
+    for (const chart of charts) chart.dataset.box ??= chart.getAttribute("viewBox");
+    for (const button of document.querySelectorAll(".copy")) button.hidden = false;
+    sayUnfold();
+    apply();
+  }
+
+  function sayUnfold() {
+    if (!unfold()) return;
+    unfold().hidden = false;
+    unfold().textContent = folds().every((fold) => fold.open) ? "Fold all" : "Unfold all";
+  }
 
   // An element that names a facet's value is shown if nothing is chosen there, or that value is.
   // One that has a label is shown if that has the word that is searched for.
@@ -52,8 +70,6 @@
       line.setAttribute("y2", Number(line.dataset.end) - up);
     }
   }
-  const charts = [...document.querySelectorAll("svg[data-step]")];
-  for (const chart of charts) chart.dataset.box = chart.getAttribute("viewBox");
 
   function apply() {
     for (const element of filtered) element.classList.toggle("off", !fits(element));
@@ -133,8 +149,8 @@
     }
   });
   addEventListener("hashchange", read);
-  for (const part of document.querySelectorAll(".overview, .contents")) part.addEventListener("click", (event) => {
-    const link = event.target.closest("a");
+  document.addEventListener("click", (event) => {
+    const link = event.target.closest(".overview a, .contents a");
     if (!link) return;
     event.preventDefault();
     const at = link.hash.slice(1);
@@ -144,18 +160,12 @@
     heading.focus({ preventScroll: true });
     go(at);
   });
-  const unfold = document.getElementById("unfold");
-  if (unfold) {
-    const folds = [...document.querySelectorAll("details.setting")];
-    const say = () => { unfold.textContent = folds.every((fold) => fold.open) ? "Fold all" : "Unfold all"; };
-    unfold.hidden = false;
-    unfold.addEventListener("click", () => {
-      const open = !folds.every((fold) => fold.open);
-      for (const fold of folds) fold.open = open;
-    });
-    for (const fold of folds) fold.addEventListener("toggle", say);
-    say();
-  }
+  document.addEventListener("click", (event) => {
+    if (event.target.id !== "unfold") return;
+    const open = !folds().every((fold) => fold.open);
+    for (const fold of folds()) fold.open = open;
+  });
+  document.addEventListener("toggle", sayUnfold, true);
 
   async function copy(text, code) {
     try {
@@ -167,14 +177,13 @@
     }
     return true;
   }
-  for (const button of document.querySelectorAll(".copy")) {
-    button.hidden = false;
+  document.addEventListener("click", async (event) => {
+    const button = event.target.closest(".copy");
+    if (!button) return;
     const code = button.previousElementSibling;
-    button.addEventListener("click", async () => {
-      button.textContent = (await copy(code.textContent, code)) ? "Copied" : "Press Ctrl+C";
-      setTimeout(() => { button.textContent = "Copy"; }, 1600);
-    });
-  }
+    button.textContent = (await copy(code.textContent, code)) ? "Copied" : "Press Ctrl+C";
+    setTimeout(() => { button.textContent = "Copy"; }, 1600);
+  });
 
   // On paper nothing can be unfolded.
   let closed = [];
@@ -184,6 +193,7 @@
   });
   addEventListener("afterprint", () => { for (const each of closed) each.open = false; });
 
-  apply();
+  document.addEventListener("contentchange", collect);
+  collect();
   read();
 })();

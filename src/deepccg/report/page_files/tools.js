@@ -85,13 +85,13 @@
     body.append(...rows);
   }
 
-  function sortable(table) {
-    const heads = [...table.tHead.rows[0].cells];
+  const orders = new Map(); // the column and order that a table was sorted by, by the table's name
+  function sortable(table, name) {
+    const heads = [...table.tHead.rows[0].cells], arrows = new Map();
     heads.forEach((head, k) => {
-      const arrow = button("\u2195", `Sort by ${words(head)}`, () => {
-        const first = head.classList.contains("number") ? "descending" : "ascending";
-        const other = first === "descending" ? "ascending" : "descending";
-        const order = head.ariaSort === first ? other : first;
+      const title = words(head);
+      const sortBy = (order) => {
+        orders.set(name, [title, order]);
         for (const each of heads) {
           each.removeAttribute("aria-sort");
           each.querySelector(".sort").textContent = "\u2195";
@@ -99,29 +99,51 @@
         head.setAttribute("aria-sort", order);
         arrow.textContent = order === "descending" ? "\u2193" : "\u2191";
         sort(table, k, order === "descending");
+      };
+      const arrow = button("\u2195", `Sort by ${title}`, () => {
+        const first = head.classList.contains("number") ? "descending" : "ascending";
+        const other = first === "descending" ? "ascending" : "descending";
+        sortBy(head.ariaSort === first ? other : first);
       });
       arrow.className = "sort";
       head.append(arrow);
+      arrows.set(title, sortBy);
     });
+    const [title, order] = orders.get(name) || [];
+    if (arrows.has(title)) arrows.get(title)(order);
   }
 
-  for (const scroll of document.querySelectorAll(".scroll")) {
-    const table = scroll.querySelector("table");
-    if (table.tBodies[0].rows.length > 1) sortable(table);
+  function equipTable(scroll) {
+    const table = scroll.querySelector("table"), name = scroll.getAttribute("aria-label");
+    if (table.tBodies[0].rows.length > 1) sortable(table, name);
     const more = document.createElement("p");
     more.className = "more";
     more.textContent = "More columns: scroll sideways \u2192";
     const look = () => { more.hidden = scroll.scrollWidth - scroll.clientWidth - scroll.scrollLeft < 8; };
     scroll.addEventListener("scroll", look);
     new ResizeObserver(look).observe(scroll);
-    scroll.before(tools(scroll, scroll.getAttribute("aria-label"), "text/csv", () => csv(table)));
+    scroll.before(tools(scroll, name, "text/csv", () => csv(table)));
     scroll.after(more);
+    look();
   }
-  for (const figure of document.querySelectorAll("figure")) {
+
+  function equipFigure(figure) {
     const drawn = figure.querySelector("svg");
-    if (!drawn) continue;
+    if (!drawn) return;
     const place = figure.closest("article")?.querySelector("h2").textContent || document.title;
     const name = `${figure.querySelector("h4").textContent}, ${place}`;
     figure.append(tools(figure, name, "image/svg+xml", () => svg(drawn)));
   }
+
+  const equipped = new WeakSet(); // parts of the page may be replaced
+  function equip() {
+    for (const each of document.querySelectorAll("main .scroll, main figure")) {
+      if (equipped.has(each)) continue;
+      equipped.add(each);
+      if (each.matches("figure")) equipFigure(each);
+      else equipTable(each);
+    }
+  }
+  document.addEventListener("contentchange", equip);
+  equip();
 })();
