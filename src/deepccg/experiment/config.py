@@ -10,8 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, 
 
 from deepccg.core import Config
 from deepccg.networks import NetworkConfig
-from deepccg.streams import check_options
-from deepccg.streams.domains import Appearance
+from deepccg.streams import MOST_WIDTH, check_options
+from deepccg.streams.domains import MOST_DOMAINS, Appearance
 
 Scenario = Literal["task", "class"]
 
@@ -61,10 +61,13 @@ class StreamConfig(Config):
     width: float | None = Field(
         None,
         gt=0,
+        le=MOST_WIDTH,
         description="gaussian: standard deviation of the times of a class, in distances between "
         "the peaks of two classes; default 1",
     )
-    domains: int | None = Field(None, ge=2, description="domain: how many; default 5")
+    domains: int | None = Field(
+        None, ge=2, le=MOST_DOMAINS, description="domain: how many; default 5"
+    )
     appearance: Appearance | None = Field(
         None, description="domain: what changes, rotation or permutation; default rotation"
     )

@@ -13,6 +13,7 @@ from deepccg.streams.arrays import Array, IntArray
 
 Appearance = Literal["rotation", "permutation"]
 
+MOST_DOMAINS = 100  # each keeps where its pixels come from
 _BLACK = -1  # instead of a pixel: it would come from outside the image
 
 
@@ -65,7 +66,7 @@ def draw_domains(
 
     Args:
         appearance: ``rotation`` or ``permutation``.
-        count: How many, at least 2.
+        count: How many, 2 to 100.
         shape: Of one example: ``[C, H, W]`` or ``[F]``.
         seed: Decides order, pairs and permutations.
     """
@@ -75,8 +76,8 @@ def draw_domains(
             f"unknown appearance '{appearance}'{hint}: choose one of "
             f"{', '.join(get_args(Appearance))}"
         )
-    if count < 2:
-        raise InputError(f"domains must be at least 2, not {count}")
+    if not 2 <= count <= MOST_DOMAINS:
+        raise InputError(f"domains must be between 2 and {MOST_DOMAINS}, not {count}")
     if math.prod(shape[-2:]) < 2:
         raise InputError("examples of one number have no other appearance: give wider ones")
     generator = np.random.default_rng(derive_seed(seed, "domains"))

@@ -1,6 +1,5 @@
 """Schedules: in which order a labelled data set becomes a stream of tasks."""
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
@@ -10,6 +9,8 @@ from deepccg.streams.arrays import IntArray
 from deepccg.streams.data import Split, rows_by_class
 from deepccg.streams.domains import DomainArray, draw_domains
 from deepccg.streams.stream import Stream
+
+MOST_WIDTH = 1000  # of a class's peak: more classes than that are mixed evenly
 
 
 def disjoint(
@@ -70,7 +71,8 @@ def shifting_window(
     pools = _pools(data, class_order, seed, examples_per_class, imbalance or 1.0)
     order = list(pools)
     _check_classes_per_task(window, order)
-    scarcest = min(order, key=lambda c: len(pools[c]))
+    counts = np.bincount(data.y)
+    scarcest = min(order, key=lambda c: (len(pools[c]), counts[c]))
     if len(pools[scarcest]) < window:
         raise InputError(
             f"a window of {window} classes needs at least {window} examples of each class: "
@@ -152,8 +154,8 @@ def gaussian(
         between two peaks, and more than 0.
     """
     _check_sizes(examples_per_class, batch_size)
-    if not 0 < width < math.inf:
-        raise InputError(f"width must be more than 0, not {width:g}")
+    if not 0 < width <= MOST_WIDTH:
+        raise InputError(f"width must be more than 0 and at most {MOST_WIDTH:,}, not {width:g}")
     pools = _pools(data, class_order, seed, examples_per_class, imbalance)
     groups = _groups(list(pools), classes_per_task)
     times = []
