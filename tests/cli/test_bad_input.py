@@ -27,7 +27,7 @@ BAD = [
     (["--dataset", "./no/where"], "there is no folder no/where"),
     (["--dataset", "cifar10", "--data-dir", "nowhere"], "--data-dir nowhere is not a directory"),
     (["--dataset", "cifar10", "--data-dir", "."], "no train*.parquet for cifar10"),
-    (["--stream", "random"], "stream.kind should be 'disjoint' or 'shifting-window'"),
+    (["--stream", "random"], "stream.kind should be 'disjoint', 'shifting-window'"),
     (["--stream", "shifting-windw"], "(did you mean shifting-window?)"),
     (["--preset", "as_printed"], "(did you mean as-printed?)"),
     (["--scenario", "domain"], "scenario should be 'task' or 'class'"),

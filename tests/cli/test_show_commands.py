@@ -94,7 +94,8 @@ def test_data_lists_the_named_data_sets(deepccg, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "tasks", "per_task"), [("disjoint", 5, 280), ("shifting-window", 9, 140)]
+    ("kind", "tasks", "per_task"),
+    [("disjoint", 5, 280), ("shifting-window", 9, 140), ("gaussian", 5, 280)],
 )
 def test_stream_lists_and_draws_the_tasks(deepccg, kind: str, tasks: int, per_task: int) -> None:
     done = deepccg("stream", "--stream", kind, "--seed", "4", "--png", "some/where/drawn.png")
@@ -112,6 +113,17 @@ def test_stream_lists_and_draws_the_tasks(deepccg, kind: str, tasks: int, per_ta
     coloured = pixels[np.ptp(pixels, axis=1) > 60]  # bands, not text or lines
     _, areas = np.unique(coloured, axis=0, return_counts=True)
     assert (areas > 0.005 * len(pixels)).sum() == 10  # a band for each class
+
+
+def test_a_task_free_stream_says_so_and_domains_their_appearance(deepccg) -> None:
+    done = deepccg("stream", "--stream", "blurry", "--blur", "0.3")
+    assert (done.code, done.err) == (0, "")
+    assert "each seen once; learned without tasks, which are what is scored" in done.words
+    done = deepccg("stream", "--stream", "domain", "--domains", "3", "--imbalance", "2")
+    assert (done.code, done.err) == (0, "")
+    assert re.search(r"^ +0 +as it is +\d(, \d)+ +\d+ *$", done.out, re.MULTILINE)
+    assert sorted(re.findall(r"turned by (\d+) degrees", done.words)) == ["120", "60"]
+    assert Path("stream.png").exists()
 
 
 def test_decoding_is_told_at_the_first_use(deepccg, write_digits, tmp_path) -> None:
@@ -139,6 +151,12 @@ def test_stream_takes_its_sizes(deepccg) -> None:
         (["--classes-per-task", "0"], "classes_per_task must be at least 1"),
         (["--classes-per-task", "11"], "11"),
         (["--batch-size", "0"], "batch_size must be at least 1"),
+        (["--stream", "blurry", "--blur", "1"], "blur must be at least 0 and less than 1"),
+        (["--stream", "gaussian", "--width", "0"], "width must be more than 0"),
+        (["--stream", "domain", "--domains", "1"], "domains must be between 2 and 100"),
+        (["--stream", "domain", "--appearance", "no"], "unknown appearance 'no'"),
+        (["--imbalance", "1000"], "imbalance must be between 1 and"),
+        (["--blur", "0.1"], "a disjoint stream has no blur"),
         (["--dataset", "nope"], "unknown data set 'nope'"),
     ],
 )

@@ -256,3 +256,33 @@ def test_scores_that_are_not_numbers_are_refused():
     learner.sums[1] = torch.tensor([torch.nan])
     with pytest.raises(Diverged):
         evaluate(learner, small(), task=1, **MOMENT)
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.integers(1, 4), st.integers(1, 4), st.integers(1, 9), st.integers(0, 999), st.booleans())
+def test_each_domain_is_scored_on_its_own_look_of_every_image(count, met, chunk, seed, needs_task):
+    met = min(met, count)
+    generator = torch.Generator().manual_seed(seed)
+    tasks = tuple(Task(i, (0, 1, 2)) for i in range(count))
+    looks = tuple(lambda x, i=i: x.roll(i, dims=1) for i in range(count))
+    x = torch.randint(0, 256, (12, 5), generator=generator, dtype=torch.uint8)
+    test = TestSet(x, torch.arange(12) % 3, tasks, looks)
+    learner = NearestMean()
+    learner.learn(Batch(x[:6].roll(1, dims=1), torch.tensor([0, 1, 2, 2, 1, 0]), tasks[0]))
+    right = {
+        (i, n): int(learner.predict(x[n : n + 1].roll(i, dims=1))) == n % 3
+        for i in range(met)
+        for n in range(12)
+    }
+    learner.needs_task, learner.embedded = needs_task, 0
+    scores = evaluate(learner, test, step=1, examples=6, task=met - 1, final=False, chunk=chunk)
+    assert learner.embedded == 12 * met
+    assert (scores.images, scores.of_images) == (12 * met, 12 * count)
+    by_domain = [sum(right[i, n] for n in range(12)) for i in range(met)]
+    assert [(score.task, score.images) for score in scores.tasks] == [(i, 12) for i in range(met)]
+    assert [score.task_correct for score in scores.tasks] == by_domain
+    assert [s.class_correct for s in scores.tasks] == ([None] * met if needs_task else by_domain)
+    for score in scores.classes:
+        own = sum(right[i, n] for i in range(met) for n in range(12) if n % 3 == score.label)
+        assert (score.images, score.task_correct) == (4 * met, own)
+        assert score.class_correct == (None if needs_task else own)

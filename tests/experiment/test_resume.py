@@ -93,6 +93,31 @@ def test_a_run_on_fixed_features_continues(
     assert contents(tmp_path / "run") == contents(tmp_path / "whole")
 
 
+@pytest.mark.parametrize(
+    ("method", "stream"),
+    [
+        ("er", {"kind": "blurry", "blur": 0.3}),
+        ("er", {"kind": "gaussian", "imbalance": 4}),
+        ("er", {"kind": "domain"}),
+        ("ewc", {"kind": "domain", "appearance": "permutation", "domains": 3}),
+        ("multi-task", {"kind": "domain", "domains": 2}),
+        ("er", {"kind": "shifting-window", "imbalance": 5}),
+    ],
+)
+def test_a_run_on_any_stream_continues(
+    tmp_path: Path, checkpoint_every, stop_at, interrupted, stream: dict, method: str
+) -> None:
+    settings = {**QUICK, "method": method, **{f"stream.{k}": v for k, v in stream.items()}}
+    whole = run(directory=tmp_path / "whole", **settings)
+    checkpoint_every(0)
+    with pytest.raises(interrupted):
+        run(directory=tmp_path / "run", progress=stop_at(7), **settings)
+    steps, result = continued(tmp_path / "run", **settings)
+    assert steps[0] == 7
+    assert result.examples_read == whole.examples_read > 0
+    assert contents(tmp_path / "run") == contents(tmp_path / "whole")
+
+
 @pytest.mark.parametrize("method", ONLINE)
 def test_records_after_the_last_checkpoint_are_written_again(
     tmp_path: Path, uninterrupted, checkpoint_every, interrupted, shorter, method: str

@@ -44,7 +44,7 @@ def test_an_unknown_field_is_named_with_a_hint(settings: dict[str, Any], says: l
         ({"seed": "x"}, "seed should be a valid integer"),
         ({"threads": 0}, "threads should be greater than 0; got 0"),
         ({"scenario": "domain"}, "scenario should be 'task' or 'class'; got 'domain'"),
-        ({"stream": "shuffled"}, "stream.kind should be 'disjoint' or 'shifting-window'"),
+        ({"stream": "shuffled"}, "stream.kind should be 'disjoint', 'shifting-window'"),
         ({"stream.batch_size": 0}, "stream.batch_size should be greater than 0; got 0"),
         ({"stream": 4}, "stream should be a valid dictionary"),
         ({"evaluation.validation": 3}, "evaluation.validation should be less than 1; got 3"),

@@ -14,6 +14,7 @@ from deepccg.core import InputError
 from deepccg.experiment import RunConfig, overlay, parse_seeds, resolve
 from deepccg.experiment.resolve import resolve_config
 from deepccg.methods import METHODS
+from deepccg.streams import SCHEDULES
 
 CASES = settings(max_examples=int(os.environ.get("DEEPCCG_FUZZ_CASES", "60")))
 
@@ -41,8 +42,13 @@ likely = st.fixed_dictionaries(
         "scenario": st.sampled_from(["task", "class"]),
         "seed": st.integers(-1, 2**64),
         "memory": st.integers(-1, 10**10),
-        "stream.kind": st.sampled_from(["disjoint", "shifting-window", "joint"]),
+        "stream.kind": st.sampled_from([*SCHEDULES, "joint"]),
         "stream.batch_size": numbers,
+        "stream.imbalance": numbers,
+        "stream.blur": numbers,
+        "stream.width": numbers,
+        "stream.domains": numbers,
+        "stream.appearance": words | st.sampled_from(["rotation", "permutation"]),
         "stream.epochs": st.integers(0, 3),
         "network.layers": st.lists(st.integers(0, 2**64), max_size=3),
         "evaluation.every": words | st.integers(0, 9),

@@ -11,7 +11,10 @@ import typer
 OF_PRESET = "the preset's"
 FIELD = "FIELD=VALUE"
 SEEDS_HELP = "For example 0, 0-2 or 0,3,5."
-STREAM_HELP = "disjoint, shifting-window, or joint (offline)."
+STREAM_KINDS = "disjoint, shifting-window, blurry, gaussian or domain (docs/streams.md)."
+STREAM_HELP = (
+    "disjoint, shifting-window, blurry, gaussian, domain (docs/streams.md), or joint (offline)."
+)
 CHECKPOINT = {
     "help": "How often to save: steps, such as 100, or seconds, such as 30s.",
     "show_default": "60s",

@@ -15,8 +15,12 @@ from rich.markdown import Markdown
 from rich.table import Table
 from rich.text import Text
 
+from deepccg.cli.options import STREAM_KINDS
+
 if TYPE_CHECKING:
     from deepccg.core import Config
+    from deepccg.report.figures import Figure
+    from deepccg.streams import Dataset, Stream
 
 
 def methods(
@@ -114,12 +118,23 @@ def data(
 
 def stream(
     dataset: Annotated[str, typer.Option(help="As in `deepccg run`.")] = "digits",
-    stream: Annotated[str, typer.Option(help="disjoint or shifting-window.")] = "disjoint",
+    stream: Annotated[str, typer.Option(help=STREAM_KINDS)] = "disjoint",
     classes_per_task: Annotated[
         int | None, typer.Option(help="Classes per task, or the window's length.")
     ] = None,
     examples_per_class: Annotated[int, typer.Option(help="At most so many of each class.")] = 500,
     batch_size: Annotated[int, typer.Option(help="Examples per batch.")] = 10,
+    imbalance: Annotated[
+        float | None, typer.Option(help="Most frequent class over the rarest, in examples.")
+    ] = None,
+    blur: Annotated[
+        float | None, typer.Option(help="blurry: share of each class in other tasks.")
+    ] = None,
+    width: Annotated[
+        float | None, typer.Option(help="gaussian: of a class, in distances between peaks.")
+    ] = None,
+    domains: Annotated[int | None, typer.Option(help="domain: how many.")] = None,
+    appearance: Annotated[str | None, typer.Option(help="domain: rotation, permutation.")] = None,
     seed: Annotated[int, typer.Option(help="Class order and examples.")] = 0,
     data_dir: Annotated[Path | None, typer.Option(help="Where the data lies.")] = None,
     png: Annotated[Path, typer.Option(help="Where the picture goes.")] = Path("stream.png"),
@@ -128,17 +143,12 @@ def stream(
 
     **Example:** `deepccg stream --dataset digits --stream shifting-window --png window.png`
     """
-    import numpy as np
-
     from deepccg.core import InputError
     from deepccg.records import RecordError
-    from deepccg.report import StreamTask, stream_table
-    from deepccg.report.figures import save, stream_from_counts
-    from deepccg.streams import build_stream, default_classes_per_task, load_dataset
+    from deepccg.report.figures import save
+    from deepccg.streams import build_stream, load_dataset
 
     loaded = load_dataset(dataset, data_dir=data_dir)
-    if classes_per_task is None:
-        classes_per_task = default_classes_per_task(loaded.n_classes)
     built = build_stream(
         stream,
         loaded.train,
@@ -146,22 +156,16 @@ def stream(
         examples_per_class=examples_per_class,
         batch_size=batch_size,
         seed=seed,
+        imbalance=imbalance,
+        blur=blur,
+        width=width,
+        domains=domains,
+        appearance=appearance,
     )
-    names = [loaded.class_names[c] for c in built.classes]
-    batches = [loaded.train.y[built.indices(step)] for step in range(len(built))]
-    presence = np.array([[(y == c).sum() for y in batches] for c in built.classes])
-    sizes: Counter[int] = Counter()
-    for step, y in enumerate(batches):
-        sizes[built.task_of(step).id] += len(y)
-    tasks = [
-        StreamTask(tuple(loaded.class_names[c] for c in task.classes), sizes[task.id])
-        for task in built.tasks
-    ]
-    starts = np.cumsum([task.examples for task in tasks])[:-1].tolist()
     title = f"{loaded.name}, {stream}, seed {seed}"
-    table = stream_table(tasks, title=title).terminal()
+    table = _stream_table(built, loaded, title)
     try:
-        save(stream_from_counts(presence, names, starts), png, title=title)
+        save(_stream_figure(built, loaded, bounded=stream != "gaussian"), png, title=title)
     except OSError as error:
         raise InputError(f"cannot write {png}: {error.strerror}") from None
     except RecordError:  # nothing to draw with
@@ -169,6 +173,35 @@ def stream(
         raise
     Console().print(table)
     Console().print(f"Drawn in {png}", highlight=False)
+
+
+def _stream_table(built: "Stream", loaded: "Dataset", title: str) -> Table:
+    from deepccg.report import StreamTask, stream_table
+
+    sizes: Counter[int] = Counter()
+    for step in range(len(built)):
+        sizes[built.task_of(step).id] += len(built.indices(step))
+    looks = [domain.name for domain in built.domains] or [""] * len(built.tasks)
+    tasks = [
+        StreamTask(tuple(loaded.class_names[c] for c in task.classes), sizes[task.id], look)
+        for task, look in zip(built.tasks, looks, strict=True)
+    ]
+    note = "; learned without tasks, which are what is scored" if built.task_free else ""
+    return stream_table(tasks, title=title, note=note).terminal()
+
+
+def _stream_figure(built: "Stream", loaded: "Dataset", *, bounded: bool) -> "Figure":
+    """Describe the stream; ``bounded``: task by task, else in equal parts."""
+    import numpy as np
+
+    from deepccg.report.figures import stream_from_counts
+
+    batches = [loaded.train.y[built.indices(step)] for step in range(len(built))]
+    presence = np.array([[(y == c).sum() for y in batches] for c in built.classes])
+    ids = [built.task_of(step).id for step in range(len(built))]
+    seen = np.cumsum([len(y) for y in batches]).tolist()
+    starts = [seen[i] for i in range(len(ids) - 1) if ids[i] != ids[i + 1]] if bounded else []
+    return stream_from_counts(presence, [loaded.class_names[c] for c in built.classes], starts)
 
 
 def version() -> None:

@@ -43,7 +43,7 @@ def tune(
     ],
     dataset: Annotated[str, what(help="As in `deepccg run`.")] = "digits",
     stream: Annotated[
-        str, what(help="disjoint, shifting-window, or both with a comma: a search for each.")
+        str, what(help="As in `deepccg run`, or several with commas: a search for each.")
     ] = "disjoint",
     scenario: Annotated[
         str, what(help="task, class, or both with a comma: a search for each, by that accuracy.")

@@ -81,6 +81,12 @@ class Learner(ABC):
         del config, memory_bytes, classes
         return None
 
+    @classmethod
+    def needs_tasks(cls, config: MethodConfig) -> bool:
+        """Whether nothing of the method is left, or no prediction, where batches have no task."""
+        del config
+        return False
+
     def memory_usage(self) -> MemoryUsage:
         """What is kept of the past, in examples and bytes."""
         return MemoryUsage()

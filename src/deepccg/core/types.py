@@ -1,8 +1,8 @@
 """The values that flow: a stream hands out batches, a learner hands back what it did."""
 
 import operator
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import torch
@@ -80,6 +80,13 @@ class TestSet:
 
     The images of a task are those whose label is one of its classes; with overlapping tasks one
     image belongs to several and is scored under each task's mask.
+
+    Args:
+        x: ``[N, ...]`` images.
+        y: ``[N]`` labels.
+        tasks: The stream's tasks, in order of arrival.
+        domains: How each task shows the images, where tasks differ in that: a function of
+            ``[B, ...]`` images for each task. Every task then has all images of its own.
     """
 
     __test__: ClassVar[bool] = False  # not a test case, whatever pytest reads into the name
@@ -87,6 +94,22 @@ class TestSet:
     x: Tensor
     y: Tensor
     tasks: tuple[Task, ...]
+    domains: tuple[Callable[[Tensor], Tensor], ...] = ()
+
+    def __len__(self) -> int:
+        """How many images there are, counted once for each domain."""
+        return len(self.y) * max(1, len(self.domains))
+
+    def parts(self, met: int) -> "list[TestSet]":
+        """The images of the first ``met`` tasks: one part, or one for each domain."""
+        if not self.domains:
+            return [replace(self, tasks=self.tasks[:met])]
+        own = zip(self.tasks[:met], self.domains[:met], strict=True)
+        return [replace(self, tasks=(task,), domains=(domain,)) for task, domain in own]
+
+    def images(self, rows: Tensor | slice = slice(None)) -> Tensor:
+        """These images of a part, as its domain shows them."""
+        return self.domains[0](self.x[rows]) if self.domains else self.x[rows]
 
 
 @dataclass(frozen=True)

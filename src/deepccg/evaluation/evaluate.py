@@ -4,14 +4,15 @@ One pass serves both scenarios and all tasks: each image is embedded once, and t
 under every task's mask are read off the same embedding. Images are visited class by class in
 order of arrival, and only those of the same tasks are asked for together: an image is never scored
 under a task that is not its own, which for a method with a network of its own for each task would
-be a forward for nothing.
+be a forward for nothing. Where tasks differ in how they show the images (domains), each shows all
+of them, in a pass of its own, and an image counts once for each.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from statistics import fmean
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
@@ -55,47 +56,70 @@ def evaluate(
         raise InputError(f"task {task} is not among the {len(met)} tasks met of the test set")
     if chunk < 1:
         raise InputError(f"a chunk needs at least one image, not {chunk}")
-    order = _visiting_order(test.y, met)
-    images = Counter(test.y[order].tolist())
+    parts = test.parts(len(met))
+    images = [Counter(part.y[_visiting_order(part)].tolist()) for part in parts]
     for place, each in enumerate(met):
-        if not any(images[label] for label in each.classes):
+        own = images[place if test.domains else 0]
+        if not any(own[label] for label in each.classes):
             raise InputError(f"task {place} has no test images: give some, or raise their cap")
-    unmasked: Answers | None
-    try:
-        unmasked, *masked = _answers(learner, test, order, (None, *met), chunk, on_predictions)
-    except TaskRequired:
-        unmasked, masked = None, _answers(learner, test, order, met, chunk)
+    scored = [
+        _scored(learner, part, own, chunk, on_predictions)
+        for part, own in zip(parts, images, strict=True)
+    ]
     return Evaluation(
         step=step,
         examples=examples,
         task=task,
         final=final,
-        images=images.total(),
-        of_images=len(test.y) if of_images is None else of_images,
-        tasks=_task_scores(met, images, masked, unmasked),
-        classes=_class_scores(met, images, masked, unmasked, confusions=final),
+        images=sum(own.total() for own in images),
+        of_images=len(test) if of_images is None else of_images,
+        tasks=_task_scores(scored),
+        classes=_class_scores(scored, confusions=final),
     )
 
 
-def _visiting_order(y: Tensor, met: Sequence[Task]) -> Tensor:
-    """Indices of the images of the tasks met, class by class in order of arrival."""
-    labels = dict.fromkeys(label for task in met for label in task.classes)
-    return torch.cat([(y == label).nonzero().flatten() for label in labels])
+class _Scored(NamedTuple):
+    """How the images of one part of a test set are classified."""
+
+    tasks: tuple[Task, ...]
+    images: Counter[int]  # by label
+    masked: list[Answers]  # under each task's mask
+    unmasked: Answers | None  # without a task, if the learner can
+
+
+def _scored(
+    learner: Learner,
+    part: TestSet,
+    images: Counter[int],
+    chunk: int,
+    on_predictions: PredictionCallback | None,
+) -> _Scored:
+    unmasked: Answers | None
+    try:
+        unmasked, *masked = _answers(learner, part, (None, *part.tasks), chunk, on_predictions)
+    except TaskRequired:
+        unmasked, masked = None, _answers(learner, part, part.tasks, chunk)
+    return _Scored(part.tasks, images, masked, unmasked)
+
+
+def _visiting_order(part: TestSet) -> Tensor:
+    """Indices of the images of a part's tasks, class by class in order of arrival."""
+    labels = dict.fromkeys(label for task in part.tasks for label in task.classes)
+    return torch.cat([(part.y == label).nonzero().flatten() for label in labels])
 
 
 @torch.no_grad()  # not inference_mode: what a learner caches here may meet autograd later
 def _answers(
     learner: Learner,
-    test: TestSet,
-    order: Tensor,
+    part: TestSet,
     masks: Sequence[Task | None],
     chunk: int,
     on_predictions: PredictionCallback | None = None,
 ) -> list[Answers]:
     """For each mask, how its images are classified."""
     counts: list[Answers] = [Counter() for _ in masks]
-    for indices, needed in _chunks(test.y, order, masks, chunk):
-        x, y = test.x[indices], test.y[indices].cpu()
+    for indices, needed in _chunks(part.y, _visiting_order(part), masks, chunk):
+        x, y = part.images(indices), part.y[indices].cpu()
         tasks = [masks[i] for i in needed]
         answers = learner.predict_logits_each(x, tasks)
         if on_predictions is not None and None in tasks:
@@ -130,38 +154,31 @@ def predicted_labels(logits: Tensor, columns: Sequence[int]) -> Tensor:
     return torch.tensor(columns)[logits.argmax(dim=1).cpu()]
 
 
-def _task_scores(
-    met: Sequence[Task],
-    images: Counter[int],
-    masked: Sequence[Answers],
-    unmasked: Answers | None,
-) -> tuple[TaskScore, ...]:
+def _task_scores(scored: Sequence[_Scored]) -> tuple[TaskScore, ...]:
+    found = [
+        (task, answers, part)
+        for part in scored
+        for task, answers in zip(part.tasks, part.masked, strict=True)
+    ]
     return tuple(
         TaskScore(
             task=place,
             classes=task.classes,
-            images=sum(images[label] for label in task.classes),
+            images=sum(part.images[label] for label in task.classes),
             task_correct=sum(answers[label, label] for label in task.classes),
             class_correct=None
-            if unmasked is None
-            else sum(unmasked[label, label] for label in task.classes),
+            if part.unmasked is None
+            else sum(part.unmasked[label, label] for label in task.classes),
         )
-        for place, (task, answers) in enumerate(zip(met, masked, strict=True))
+        for place, (task, answers, part) in enumerate(found)
     )
 
 
-def _class_scores(
-    met: Sequence[Task],
-    images: Counter[int],
-    masked: Sequence[Answers],
-    unmasked: Answers | None,
-    *,
-    confusions: bool,
-) -> tuple[ClassScore, ...]:
-    correct_under = {label: list[int]() for label in images}
-    for task, answers in zip(met, masked, strict=True):
-        for label in images.keys() & set(task.classes):
-            correct_under[label].append(answers[label, label])
+def _class_scores(scored: Sequence[_Scored], *, confusions: bool) -> tuple[ClassScore, ...]:
+    images = sum((part.images for part in scored), Counter[int]())
+    unmasked: Answers | None = Counter()
+    for part in scored:
+        unmasked = None if part.unmasked is None or unmasked is None else unmasked + part.unmasked
     mistaken = {label: list[tuple[int, int]]() for label in images}
     for (label, predicted), count in sorted((unmasked or {}).items()):
         if predicted != label:
@@ -171,8 +188,14 @@ def _class_scores(
             label=label,
             images=images[label],
             class_correct=None if unmasked is None else unmasked[label, label],
-            task_correct=fmean(correct_under[label]),
+            task_correct=sum(_task_correct(part, label) for part in scored),
             mistaken=tuple(mistaken[label]) if confusions and unmasked is not None else None,
         )
         for label in images
     )
+
+
+def _task_correct(part: _Scored, label: int) -> float:
+    """Images of a class that are classified correctly, averaged over the tasks they are of."""
+    own = zip(part.tasks, part.masked, strict=True)
+    return fmean(answers[label, label] for task, answers in own if label in task.classes)

@@ -18,7 +18,6 @@ from deepccg.streams import (
     Stream,
     build_stream,
     cap_per_class,
-    default_classes_per_task,
     hold_out,
     make_test_set,
 )
@@ -57,11 +56,12 @@ def build_run_data(config: RunConfig, dataset: Dataset) -> RunData:
     opened_before = dataset.asked["test"]
     stream, held_out = build_run_stream(config, dataset)
     scoring, scored = config.evaluation, dataset.test if held_out is None else held_out
-    test = make_test_set(scored, stream.tasks, scoring.images, config.seed)
+    test = make_test_set(scored, stream.tasks, scoring.images, config.seed, stream.domains)
     shift_images = None
     if scoring.shift_images is not None:
         shift_images = make_test_set(scored, stream.tasks[:1], scoring.shift_images, config.seed)
-    return RunData(stream, test, len(scored), dataset, opened_before, shift_images)
+    of_images = len(scored) * max(1, len(stream.domains))
+    return RunData(stream, test, of_images, dataset, opened_before, shift_images)
 
 
 def build_run_stream(config: RunConfig, dataset: Dataset) -> tuple[Stream, Split | None]:
@@ -72,30 +72,24 @@ def build_run_stream(config: RunConfig, dataset: Dataset) -> tuple[Stream, Split
     """
     train, validation = dataset.train, config.evaluation.validation
     if validation is None:
-        return _build_stream(config, train, dataset.n_classes), None
+        return _build_stream(config, train), None
     capped = cap_per_class(train, config.stream.examples_per_class, config.seed)
     train, held_out = hold_out(capped, validation, config.seed)
-    return _build_stream(config, train, dataset.n_classes), held_out
+    return _build_stream(config, train), held_out
 
 
-def _build_stream(config: RunConfig, train: Split, n_classes: int) -> Stream:
+def _build_stream(config: RunConfig, train: Split) -> Stream:
     fields = config.stream
-
-    def online(kind: str) -> Stream:
-        return build_stream(
-            kind,
-            train,
-            classes_per_task=fields.classes_per_task or default_classes_per_task(n_classes),
-            examples_per_class=fields.examples_per_class,
-            batch_size=fields.batch_size,
-            seed=config.seed,
-        )
-
-    stream = online(fields.kind)
+    online = fields.model_dump(exclude={"kind", "joint", "epochs"}, exclude_none=True)
+    stream = build_stream(fields.kind, train, seed=config.seed, **online)
     if fields.joint is None:
         return stream
-    # Without tasks the pool is all data, whatever the stream; a window leaves some of it out.
-    pool = online("disjoint") if fields.joint == "classes" else None
+    pool = None
+    if fields.joint == "classes" and fields.kind == "shifting-window":
+        # Without tasks the pool is all data; a window leaves some of it out.
+        pool = build_stream("disjoint", train, seed=config.seed, **online)
+    elif fields.joint == "classes":
+        pool = stream
     passes, size = fields.epochs, fields.batch_size
     return JointStream(stream, pool=pool, passes=passes, batch_size=size, seed=config.seed)
 

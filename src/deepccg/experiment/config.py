@@ -10,6 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, 
 
 from deepccg.core import Config
 from deepccg.networks import NetworkConfig
+from deepccg.streams import MOST_WIDTH, check_options
+from deepccg.streams.domains import MOST_DOMAINS, Appearance
 
 Scenario = Literal["task", "class"]
 
@@ -17,6 +19,7 @@ MOST_EXAMPLES = 10**9  # of a memory
 MOST_BYTES = 2**40
 LABEL_BYTES = 16  # of a stored example's class and task
 LONGEST_NAME = 200  # bytes of a directory's name; file systems take 255
+_YOUNGER_STREAM_FIELDS = ("imbalance", "blur", "width", "domains", "appearance")
 
 
 def example_bytes(shape: Sequence[int]) -> int:
@@ -32,14 +35,42 @@ def example_bytes(shape: Sequence[int]) -> int:
 class StreamConfig(Config):
     """In which order the data arrives."""
 
-    kind: Literal["disjoint", "shifting-window"] = Field(
-        "disjoint", description="tasks that share no class, or a window that moves on by one class"
+    kind: Literal["disjoint", "shifting-window", "blurry", "gaussian", "domain"] = Field(
+        "disjoint",
+        description="tasks that share no class, a window that moves on by one class, disjoint "
+        "tasks with blurry boundaries, classes that come and go, or the same classes in changing "
+        "appearance (docs/streams.md)",
     )
     classes_per_task: PositiveInt | None = Field(
         None, description="classes per task or window; default 2 up to ten classes, else 5"
     )
     examples_per_class: PositiveInt = Field(500, description="at most so many of each class")
     batch_size: PositiveInt = Field(10, description="examples per batch")
+    imbalance: float | None = Field(
+        None,
+        ge=1,
+        description="how many times more examples the most frequent class has than the rarest, "
+        "with the others between them (long-tailed); default: as many as there are",
+    )
+    blur: float | None = Field(
+        None,
+        ge=0,
+        lt=1,
+        description="blurry: share of each class that comes in the other tasks; default 0.1",
+    )
+    width: float | None = Field(
+        None,
+        gt=0,
+        le=MOST_WIDTH,
+        description="gaussian: standard deviation of the times of a class, in distances between "
+        "the peaks of two classes; default 1",
+    )
+    domains: int | None = Field(
+        None, ge=2, le=MOST_DOMAINS, description="domain: how many; default 5"
+    )
+    appearance: Appearance | None = Field(
+        None, description="domain: what changes, rotation or permutation; default rotation"
+    )
     joint: Literal["tasks", "classes"] | None = Field(
         None,
         description="offline instead: all tasks pooled and shuffled, each example with its own "
@@ -51,6 +82,11 @@ class StreamConfig(Config):
     def _online_is_one_pass(self) -> Self:
         if self.epochs > 1 and self.joint is None:
             raise ValueError("epochs is 1 for an online stream: only a joint one is read again")
+        return self
+
+    @model_validator(mode="after")
+    def _options_are_of_the_kind(self) -> Self:
+        check_options(self.kind, [name for name, value in self if value is not None])
         return self
 
 
@@ -138,8 +174,13 @@ class RunConfig(Config):
         """Return a short hash of everything that decides the result except the seed."""
         excluded = {"seed", "threads", "device", "kernels", "preset"}
         fields = self.model_dump(mode="json", exclude=excluded)
-        for table, name in ((fields["evaluation"], "shift_images"), (fields, "memory_bytes")):
-            if table[name] is None:  # younger than the names of runs
+        younger = (
+            *((fields["stream"], name) for name in _YOUNGER_STREAM_FIELDS),
+            (fields["evaluation"], "shift_images"),
+            (fields, "memory_bytes"),
+        )
+        for table, name in younger:  # than the names of runs
+            if table[name] is None:
                 del table[name]
         text = json.dumps(fields, sort_keys=True)
         return hashlib.blake2b(text.encode(), digest_size=4).hexdigest()

@@ -19,6 +19,7 @@ from deepccg.experiment.config import RunConfig
 from deepccg.experiment.presets import override, preset_settings, recorded_name
 from deepccg.methods import METHODS
 from deepccg.records import flatten, merge, unflatten
+from deepccg.streams import TASK_FREE
 
 MOST_SEEDS = 10_000
 
@@ -92,7 +93,7 @@ def resolve_config(config: RunConfig, learner: type[Learner] | None = None) -> R
     """Complete a configuration object; one that leaves nothing open is only checked."""
     if not _is_complete(config, learner):
         return resolve(config.model_dump(mode="json", exclude_none=True), learner)
-    _check_combinations(config)
+    _check_combinations(config, learner or learner_class(config.method.name))
     return config
 
 
@@ -112,7 +113,7 @@ def _is_complete(config: RunConfig, learner: type[Learner] | None) -> bool:
 
 def _with_method_fields(config: RunConfig, learner: type[Learner]) -> RunConfig:
     """Check the method's fields and add the defaults of those that are missing."""
-    _check_combinations(config)
+    _check_combinations(config, learner)
     fields = validated(learner.Config, config.method.fields, "method")
     method = {"name": config.method.name, **fields.model_dump(mode="json")}
     complete = merge(config.model_dump(mode="json"), {"method": method})
@@ -120,7 +121,7 @@ def _with_method_fields(config: RunConfig, learner: type[Learner]) -> RunConfig:
     return validated(RunConfig, complete)
 
 
-def _check_combinations(config: RunConfig) -> None:
+def _check_combinations(config: RunConfig, learner: type[Learner]) -> None:
     ways = (config.memory, config.memory_per_class, config.memory_bytes)
     if sum(way is not None for way in ways) > 1:
         raise InputError("give memory (in total), memory_per_class or memory_bytes: one of them")
@@ -128,6 +129,13 @@ def _check_combinations(config: RunConfig) -> None:
         raise InputError(
             "evaluation.shift_images needs tasks that come one after the other: "
             "a joint stream has all of them at once"
+        )
+    kind = config.stream.kind
+    fields = validated(learner.Config, config.method.fields, "method")
+    if kind in TASK_FREE and config.stream.joint is None and learner.needs_tasks(fields):
+        raise InputError(
+            f"{config.method.name} needs to know where tasks end, and the batches of a {kind} "
+            f"stream come without tasks: choose another stream or method"
         )
 
 

@@ -8,6 +8,7 @@ from pydantic import Field, NonNegativeInt
 from torch import Tensor
 
 from deepccg.core import Batch, StepInfo
+from deepccg.core import Config as MethodConfig
 from deepccg.learners.class_table import Mask
 from deepccg.learners.heads import HeadLearner, masked_cross_entropy
 from deepccg.learners.optimiser import reduce
@@ -47,6 +48,11 @@ class AGEM(HeadLearner[AGEMConfig]):
     """
 
     Config = AGEMConfig
+
+    @classmethod
+    def needs_tasks(cls, config: MethodConfig) -> bool:
+        """See ``Learner``: yes, unless references are drawn from all of memory."""
+        return isinstance(config, AGEMConfig) and config.reference_from == "previous"
 
     def learn(self, batch: Batch) -> StepInfo:
         """One step along the constrained gradient, then write the batch into the rings."""

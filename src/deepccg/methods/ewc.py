@@ -9,6 +9,7 @@ from pydantic import Field, NonNegativeFloat
 from torch import Tensor, nn
 
 from deepccg.core import Batch, Diverged, MemoryUsage, State, StateMismatch, StepInfo
+from deepccg.core import Config as MethodConfig
 from deepccg.learners.class_table import TrainMask
 from deepccg.learners.heads import HeadLearner
 from deepccg.learners.optimiser import OptimiserConfig, Reduction
@@ -153,6 +154,12 @@ class EWC(HeadLearner[EWCConfig]):
     """
 
     Config = EWCConfig
+
+    @classmethod
+    def needs_tasks(cls, config: MethodConfig) -> bool:
+        """See ``Learner``."""
+        del config
+        return True
 
     def build_state(self, seed: int) -> None:
         """Fisher information and centre of the past tasks."""

@@ -20,6 +20,7 @@ from deepccg.core import (
     TaskRequired,
     make_generator,
 )
+from deepccg.core import Config as MethodConfig
 from deepccg.learners.base import NetworkLearner
 from deepccg.learners.class_table import OPEN_TASK
 from deepccg.learners.heads import GrowingLinear, TaskHeads, masked_cross_entropy
@@ -76,6 +77,12 @@ class PackNet(NetworkLearner[PackNetConfig]):
     """
 
     Config = PackNetConfig
+
+    @classmethod
+    def needs_tasks(cls, config: MethodConfig) -> bool:
+        """See ``Learner``: a task that was not told gets no filters."""
+        del config
+        return True
 
     def build_state(self, seed: int) -> None:
         """Which filters belong to which task, and a head for each."""

@@ -32,6 +32,13 @@ from deepccg.report.table import Table
 from deepccg.report.tables import cost_table, overview_table, results_table, shift_table
 
 Styles = Mapping[str, SeriesStyle]
+_MIXED = {  # streams that bring other classes than those of the tasks that are scored
+    kind: f" Bars are the tasks that are scored: in a {kind} stream {what}."
+    for kind, what in {
+        "blurry": "a share of each class comes in the other tasks",
+        "gaussian": "classes come before and after their task, too",
+    }.items()
+}
 _COSTS = (  # name of the file, what accuracy is drawn against, the same with its unit, its value
     ("passes", "network passes", "network passes per example", network_passes),
     ("bytes", "memory", "stored bytes", stored_bytes),
@@ -102,6 +109,7 @@ def comparison_figures(
     losses = {row.label: [own.training for own in row.runs.values()] for row in online}
     loss = loss_curves(losses, styles)
     text = f"Seed {run.seed}; other seeds bring the classes in another order."
+    text += _MIXED.get(comparison.stream, "")
     return {
         "accuracy": accuracy_curves(curves, styles, (comparison.scenario, comparison.other)),
         "stream": stream_from_evaluations(run.evaluations, names, text),

@@ -104,7 +104,7 @@ class Comparison:
     """Runs that may be compared: the same data, stream, scenario, memory and scoring."""
 
     dataset: str  # its name on the command line
-    stream: str  # ``disjoint`` or ``shifting-window``
+    stream: str  # its kind, such as ``disjoint`` or ``shifting-window``
     scenario: Mode  # whose presets were used
     memory: str  # ``10 per class``, ``1000 in total`` or ``none``
     details: tuple[str, ...]  # what else was not left at its default, in words
@@ -222,10 +222,16 @@ def _shared_fields(run: Run) -> tuple[int, str, str, bool, str, tuple[str, ...]]
 
 def _unusual_fields(config: Mapping[str, Any]) -> tuple[str, ...]:
     """Return how the stream and the scoring differ from the paper's, in words."""
-    examples = config["stream"].get("examples_per_class", _PAPER_EXAMPLES)
+    stream = config["stream"]
+    examples = stream.get("examples_per_class", _PAPER_EXAMPLES)
     found = {
         "{} examples per class": None if examples == _PAPER_EXAMPLES else examples,
-        "{} classes per task": config["stream"].get("classes_per_task"),
+        "{} classes per task": stream.get("classes_per_task"),
+        "imbalance {}": stream.get("imbalance"),
+        "blur {}": stream.get("blur"),
+        "width {}": stream.get("width"),
+        "{} domains": stream.get("domains"),
+        "domains by {}": stream.get("appearance"),
         "scored on {} images": config["evaluation"].get("images"),
         "{} of the training data held out": config["evaluation"].get("validation"),
     }

@@ -52,6 +52,7 @@ class StreamTask(NamedTuple):
 
     classes: tuple[str, ...]
     examples: int
+    appearance: str = ""  # of its examples, where tasks differ in that
 
 
 def summary_table(rows: Sequence[Row], title: str) -> Table:
@@ -160,20 +161,25 @@ def shift_table(rows: Sequence[Row]) -> Table | None:
     return Table("Representation shift", text, columns, tuple(lines))
 
 
-def stream_table(tasks: Sequence[StreamTask], *, title: str = "", max_tasks: int = 16) -> Table:
+def stream_table(
+    tasks: Sequence[StreamTask], *, title: str = "", note: str = "", max_tasks: int = 16
+) -> Table:
     """Return tasks in order of arrival; of a long stream only ``max_tasks``, from both ends."""
     total = sum(task.examples for task in tasks)
     distinct = len({name for task in tasks for name in task.classes})
-    rows = [
-        TableRow(str(place), (Cell(", ".join(task.classes)), Cell(f"{task.examples:,}")))
-        for place, task in enumerate(tasks)
-    ]
+    shown = any(task.appearance for task in tasks)
+    rows = []
+    for place, task in enumerate(tasks):
+        appearance = (Cell(task.appearance),) if shown else ()
+        cells = (*appearance, Cell(", ".join(task.classes)), Cell(f"{task.examples:,}"))
+        rows.append(TableRow(str(place), cells))
     if (hidden := len(tasks) - max_tasks) > 0:
         head = max_tasks - max_tasks // 2
-        more = (Cell(f"{hidden:,} more tasks"), Cell("..."))
+        more = (*((Cell("..."),) if shown else ()), Cell(f"{hidden:,} more tasks"), Cell("..."))
         rows[head : head + hidden] = [TableRow("...", more)]
-    text = f"{len(tasks):,} tasks, {distinct:,} classes, {total:,} examples, each seen once"
-    columns = (Column("Classes", words=True), Column("Examples"))
+    text = f"{len(tasks):,} tasks, {distinct:,} classes, {total:,} examples, each seen once{note}"
+    first = (Column("Appearance", words=True),) if shown else ()
+    columns = (*first, Column("Classes", words=True), Column("Examples"))
     return Table(title, text, columns, tuple(rows), label=Column("Task"))
 
 

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from deepccg.core import InputError
+from deepccg.streams.arrays import IntArray
 from deepccg.streams.data import encode_labels
 from deepccg.streams.images import ImageSource, read_file
-from deepccg.streams.stream import IntArray
 
 Columns = tuple[str, str]  # names of the image and the label column
 

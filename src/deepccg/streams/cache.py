@@ -27,9 +27,9 @@ import numpy as np
 from deepccg.atomic import temporary_directory
 from deepccg.core import InputError
 from deepccg.core.cache_dir import make_directory
+from deepccg.streams.arrays import Array, IntArray
 from deepccg.streams.decoding import decode_all
 from deepccg.streams.images import ImageSource
-from deepccg.streams.stream import Array, IntArray
 
 _ARRAYS = ("x", "y", "rows")
 # What damaged JSON and damaged arrays make their readers raise.

@@ -3,14 +3,16 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 
 from deepccg.core import InputError, Task, TestSet, derive_seed
-from deepccg.streams.stream import Array, IntArray
+from deepccg.streams.arrays import Array, IntArray
+from deepccg.streams.domains import Domain
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,7 +134,11 @@ def cap_per_class(split: Split, n: int, seed: int) -> Split:
 
 
 def make_test_set(
-    split: Split, tasks: Sequence[Task], limit: int | None = None, seed: int = 0
+    split: Split,
+    tasks: Sequence[Task],
+    limit: int | None = None,
+    seed: int = 0,
+    domains: Sequence[Domain] = (),
 ) -> TestSet:
     """Return the examples of the tasks' classes, to be scored under each task's mask.
 
@@ -142,7 +148,12 @@ def make_test_set(
         limit: At most so many examples, equally many of each class (the remainder goes one each
             to the first); a class with fewer gives all it has.
         seed: Decides which, where there is a limit.
+        domains: The appearance of each task, where tasks differ in that (``Stream.domains``): each
+            shows all the images, and they count once for each.
     """
+    if domains and len(domains) != len(tasks):
+        raise InputError(f"{len(tasks)} tasks need as many domains, not {len(domains)}")
+    limit = limit if limit is None else limit // max(1, len(domains))
     rows = rows_by_class(split.y)
     classes = sorted({c for task in tasks for c in task.classes})
     missing = [c for c in classes if c >= len(rows) or not len(rows[c])]
@@ -150,11 +161,18 @@ def make_test_set(
         raise InputError(f"there are no held-out examples of class {missing[0]}")
     quotas, n = [0] * len(rows), len(classes)
     if limit is not None and limit < n:
-        raise InputError(f"{limit} images cannot show {n} classes: allow at least one each")
+        where = " in each domain" if domains else ""
+        raise InputError(f"{limit} images{where} cannot show {n} classes: allow at least one each")
     for i, c in enumerate(classes):
         quotas[c] = len(rows[c]) if limit is None else limit // n + (i < limit % n)
     part = split.take(_draw(rows, quotas, seed))
-    return TestSet(torch.from_numpy(part.x), torch.from_numpy(part.y), tuple(tasks))
+    looks = tuple(partial(_shown, domain) for domain in domains)
+    return TestSet(torch.from_numpy(part.x), torch.from_numpy(part.y), tuple(tasks), looks)
+
+
+def _shown(domain: Domain, x: Tensor) -> Tensor:
+    """The images as a domain shows them."""
+    return torch.from_numpy(domain(x.numpy()))
 
 
 def _draw(rows: Sequence[IntArray], quotas: Sequence[int], seed: int) -> IntArray:

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from deepccg.core import InputError, is_utf8
+from deepccg.streams.arrays import IntArray
 from deepccg.streams.images import ImageSource, read_file, readable_files
-from deepccg.streams.stream import IntArray
 
 IMAGE_SUFFIXES = frozenset(
     {".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"}

@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from deepccg.core import InputError
+from deepccg.streams.arrays import IntArray
 from deepccg.streams.data import align_labels
-from deepccg.streams.stream import IntArray
 
 Pixels = npt.NDArray[np.uint8]
 MIXED_SIZE = (32, 32)  # what images of different sizes become, unless a size is asked for

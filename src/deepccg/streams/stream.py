@@ -8,16 +8,14 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from deepccg.core import Batch, InputError, SecondRead, Task, derive_seed
-
-IntArray = npt.NDArray[np.int64]
-Array = npt.NDArray[Any]
+from deepccg.streams.arrays import Array, IntArray
+from deepccg.streams.domains import Domain, DomainArray
 
 MOST_READS = 10**8  # of a joint stream: their order is drawn beforehand and kept
 _FINGERPRINT_IMAGES = 64  # enough to notice other pixels under the same labels, cheap at any size
@@ -30,22 +28,33 @@ class Stream:
     it is asked for, so any position can be read at once and resuming replays nothing.
 
     Args:
-        x: ``[N, ...]`` examples: uint8 images ``[N, C, H, W]`` or float vectors ``[N, F]``.
+        x: ``[N, ...]`` examples: uint8 images ``[N, C, H, W]`` or float vectors ``[N, F]``; or a
+            ``DomainArray`` of them.
         y: ``[N]`` int64 labels.
         rows: ``[E]`` rows of ``x``, in order of arrival.
         offsets: ``[S + 1]``: batch ``i`` is ``rows[offsets[i]:offsets[i + 1]]``.
         tasks: The task of each of the S batches. ``Task.batches`` is filled in here.
+        task_free: Whether batches come without a task. A batch may then hold classes of any task,
+            and tasks only say what is scored, and when.
     """
 
     passes = 1  # how often an example may be read
 
     def __init__(
-        self, x: Array, y: IntArray, rows: IntArray, offsets: IntArray, tasks: Sequence[Task]
+        self,
+        x: Array | DomainArray,
+        y: IntArray,
+        rows: IntArray,
+        offsets: IntArray,
+        tasks: Sequence[Task],
+        *,
+        task_free: bool = False,
     ) -> None:
-        self._x = _frozen(np.asarray(x))
+        self._x = x if isinstance(x, DomainArray) else _frozen(np.asarray(x))
         self._y = _frozen(np.asarray(y, dtype=np.int64))
         self._rows = _frozen(np.array(rows, dtype=np.int64))
         self._offsets = _frozen(np.array(offsets, dtype=np.int64))
+        self._task_free = task_free
         self._check(tasks)
         counts = Counter(task.id for task in tasks)
         self._tasks = {t.id: dataclasses.replace(t, batches=counts[t.id]) for t in tasks}
@@ -66,8 +75,10 @@ class Stream:
             raise InputError(f"a stream names rows outside its {len(self._x)} examples")
         distinct = {task: k for k, task in enumerate(dict.fromkeys(tasks))}
         owner = np.repeat([distinct[task] for task in tasks], np.diff(offsets))
+        every = [c for task in distinct for c in task.classes]
         for task, k in distinct.items():
-            foreign = np.setdiff1d(self._y[rows[owner == k]], task.classes)
+            possible = every if self._task_free else task.classes
+            foreign = np.setdiff1d(self._y[rows[owner == k]], possible)
             if len(foreign):
                 raise InputError(f"task {task.id} holds labels outside its classes: {foreign}")
         if len({task.id for task in tasks}) != len(distinct):
@@ -79,7 +90,7 @@ class Stream:
     def __getitem__(self, step: int) -> Batch:
         rows = self.indices(step)
         x, y = torch.from_numpy(self._x[rows]), torch.from_numpy(self._y[rows])
-        return Batch(x, y, self.task_of(step))
+        return Batch(x, y, None if self._task_free else self.task_of(step))
 
     def __repr__(self) -> str:
         return f"Stream({len(self)} batches, {self.examples} examples, {len(self.tasks)} tasks)"
@@ -93,6 +104,16 @@ class Stream:
     def classes(self) -> tuple[int, ...]:
         """The labels, in the order in which the tasks introduce them."""
         return tuple(dict.fromkeys(c for task in self.tasks for c in task.classes))
+
+    @property
+    def task_free(self) -> bool:
+        """Whether batches come without a task."""
+        return self._task_free
+
+    @property
+    def domains(self) -> tuple[Domain, ...]:
+        """The appearance of each task's examples; none if all are as they are."""
+        return self._x.domains if isinstance(self._x, DomainArray) else ()
 
     @property
     def examples(self) -> int:
@@ -110,13 +131,14 @@ class Stream:
         return self._rows[self._offsets[step] : self._offsets[step + 1]]
 
     def task_of(self, step: int) -> Task:
-        """The task of batch ``step``."""
+        """The task of batch ``step``, also where the batch does not tell it."""
         return self._tasks[self._task_ids[self._position(step)]]
 
     def fingerprint(self) -> str:
         """A hash by which a checkpoint knows its stream: order, labels, tasks, some pixels."""
         tasks = [[task.id, list(map(int, task.classes))] for task in self.tasks]
         about = [tasks, self._task_ids, self._x.dtype.str, self._x.shape]
+        about += ["task-free"] if self._task_free else []
         digest = hashlib.blake2b(json.dumps(about).encode(), digest_size=16)
         for array in (self._rows, self._offsets, self._y[self._rows]):
             digest.update(array.astype("<i8").tobytes())
@@ -140,7 +162,7 @@ class JointStream(Stream):
     Args:
         stream: The online stream whose tasks are tested.
         pool: Where the examples come from; ``None``: from ``stream``, and each keeps its own task
-            (``Batch.tasks``). Examples of another pool have no task.
+            (``Batch.tasks``). Examples of another pool, or of a task-free stream, have no task.
         passes: How often each example is read.
         batch_size: Examples per batch.
         seed: Decides the order, another one for each pass.
@@ -174,7 +196,7 @@ class JointStream(Stream):
         self.passes = passes
         self._tested = stream.tasks
         self._owner: IntArray | None = None  # of each example in ``order``: the place of its task
-        if pool is None:
+        if pool is None and not stream.task_free:
             places = [stream.tasks.index(stream.task_of(step)) for step in range(len(stream))]
             self._owner = np.repeat(places, np.diff(stream._offsets))[order]
 

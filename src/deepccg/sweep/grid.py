@@ -43,7 +43,7 @@ class Grid(Config):
 
     methods: tuple[str, ...] = Field((), description="names from `deepccg methods`")
     datasets: tuple[str, ...] = Field((), description="names from `deepccg data`, or folders")
-    streams: tuple[str, ...] = Field((), description="disjoint, shifting-window, joint")
+    streams: tuple[str, ...] = Field((), description="kinds of `deepccg stream`, and joint")
     scenarios: tuple[str, ...] = Field((), description="task, class: which presets apply")
     presets: tuple[str, ...] = Field((), description="default, paper, as-printed, or files")
     memory: tuple[int, ...] = Field((), description="stored examples in total")

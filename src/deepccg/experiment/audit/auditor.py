@@ -117,7 +117,7 @@ class Auditor:
     def evaluating(self, learner: Learner) -> Iterator[PredictionCallback]:
         """Audit an evaluation, which passes its predictions to the callback that this yields."""
         before = fingerprint(learner.state_dict())
-        images = len(self._data.test.y)
+        images = len(self._data.test)
         sample = PredictionSample(images, self._config.seed, self._found.evaluations)
         self._counter.phase = "evaluation"
         yield sample.record
@@ -227,7 +227,8 @@ class Auditor:
         self._unknown.clear()
         for scored in (self._data.test, self._data.shift_images):
             if scored is not None and not self._test:
-                self._test |= self._examples.add(scored.x)
+                for part in scored.parts(len(scored.tasks)):
+                    self._test |= self._examples.add(part.images())
 
     def _places(self, parts: Sequence[Part], wanted: set[int]) -> str:
         """Say where the ``wanted`` examples are; each is told of once, with most of the others."""
