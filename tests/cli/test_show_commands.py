@@ -152,7 +152,7 @@ def test_stream_takes_its_sizes(deepccg) -> None:
         (["--classes-per-task", "11"], "11"),
         (["--batch-size", "0"], "batch_size must be at least 1"),
         (["--stream", "blurry", "--blur", "1"], "blur must be at least 0 and less than 1"),
-        (["--stream", "gaussian", "--width", "0"], "width must be more than 0"),
+        (["--stream", "gaussian", "--spread", "0"], "spread must be more than 0"),
         (["--stream", "domain", "--domains", "1"], "domains must be between 2 and 100"),
         (["--stream", "domain", "--appearance", "no"], "unknown appearance 'no'"),
         (["--imbalance", "1000"], "imbalance must be between 1 and"),

@@ -84,7 +84,7 @@ def test_the_names_of_earlier_runs_are_the_same() -> None:
     ("stream", "says"),
     [
         ({"kind": "blurry", "blur": 1}, "stream.blur should be less than 1"),
-        ({"kind": "gaussian", "width": 0}, "stream.width should be greater than 0"),
+        ({"kind": "gaussian", "spread": 0}, "stream.spread should be greater than 0"),
         ({"kind": "domain", "domains": 1}, "stream.domains should be greater than or equal to 2"),
         ({"kind": "domain", "appearance": "noise"}, "stream.appearance should be 'rotation' or"),
         ({"imbalance": 0.5}, "stream.imbalance should be greater than or equal to 1"),

@@ -46,7 +46,7 @@ likely = st.fixed_dictionaries(
         "stream.batch_size": numbers,
         "stream.imbalance": numbers,
         "stream.blur": numbers,
-        "stream.width": numbers,
+        "stream.spread": numbers,
         "stream.domains": numbers,
         "stream.appearance": words | st.sampled_from(["rotation", "permutation"]),
         "stream.epochs": st.integers(0, 3),

@@ -98,32 +98,32 @@ def test_without_blur_the_examples_are_those_of_disjoint_tasks() -> None:
     assert plain.fingerprint() != clear.fingerprint()
 
 
-def expected_position(peak: int, sizes: list[int], width: float) -> float:
+def expected_position(peak: int, sizes: list[int], spread: float) -> float:
     """Mean position of the examples of one class: how many come earlier, by the normal's integral.
 
-    Two times are p + width u and q + width v, so that the second is earlier with probability
-    Phi((p - q) / (width sqrt 2)); of the class's own examples half are.
+    Two times are p + spread u and q + spread v, so that the second is earlier with probability
+    Phi((p - q) / (spread sqrt 2)); of the class's own examples half are.
     """
     earlier = [
-        (n - (q == peak)) * 0.5 * (1 + math.erf((peak - q) / (2 * width)))
+        (n - (q == peak)) * 0.5 * (1 + math.erf((peak - q) / (2 * spread)))
         for q, n in enumerate(sizes)
     ]
     return sum(earlier)
 
 
-@pytest.mark.parametrize("width", [0.2, 1.0, 4.0])
+@pytest.mark.parametrize("spread", [0.2, 1.0, 4.0])
 @pytest.mark.parametrize("sizes", [[300] * 8, [400, 50, 300, 20, 200]], ids=["even", "uneven"])
-def test_classes_arrive_around_their_peaks(width: float, sizes: list[int]) -> None:
+def test_classes_arrive_around_their_peaks(spread: float, sizes: list[int]) -> None:
     split, n_seeds = make_split(sizes), 12
     order = list(range(len(sizes)))
     means: dict[int, list[float]] = {c: [] for c in order}
     for seed in range(n_seeds):
-        stream = gaussian(split, classes_per_task=2, width=width, seed=seed, class_order=order)
+        stream = gaussian(split, classes_per_task=2, spread=spread, seed=seed, class_order=order)
         labels = split.y[rows_of(stream)]
         for c in order:
             means[c].append(float(np.flatnonzero(labels == c).mean()))
-    expected = {c: expected_position(c, sizes, width) for c in order}
-    wrong = {c: expected_position(c, sizes, 2 * width) for c in order}
+    expected = {c: expected_position(c, sizes, spread) for c in order}
+    wrong = {c: expected_position(c, sizes, 2 * spread) for c in order}
 
     def fits(formula: dict[int, float]) -> bool:
         found = np.array([np.mean(means[c]) for c in order])
@@ -131,15 +131,15 @@ def test_classes_arrive_around_their_peaks(width: float, sizes: list[int]) -> No
         return bool(np.all(np.abs(found - list(formula.values())) <= 4.5 * errors + 0.5))
 
     assert fits(expected)
-    assert width < 0.5 or not fits(wrong)  # narrow peaks hardly overlap, whatever their width
+    assert spread < 0.5 or not fits(wrong)  # narrow peaks hardly overlap, whatever their spread
 
 
 @settings(max_examples=40, deadline=None)
 @given(sizes_of_classes, st.floats(0.01, 50), st.integers(1, 8), st.integers(0, 2**32))
-def test_a_gaussian_stream_has_every_example_once(sizes, width, per_task, seed) -> None:
+def test_a_gaussian_stream_has_every_example_once(sizes, spread, per_task, seed) -> None:
     assume(per_task <= len(sizes))
     split = make_split(sizes)
-    stream = gaussian(split, classes_per_task=per_task, width=width, seed=seed, batch_size=4)
+    stream = gaussian(split, classes_per_task=per_task, spread=spread, seed=seed, batch_size=4)
     check_single_pass(stream)
     assert Counter(split.y[rows_of(stream)]) == dict(enumerate(sizes))
     assert stream.classes == disjoint(split, classes_per_task=per_task, seed=seed).classes
@@ -155,9 +155,9 @@ def test_a_gaussian_stream_has_every_example_once(sizes, width, per_task, seed) 
 
 def test_a_narrow_peak_is_a_disjoint_class_and_a_wide_one_is_all_mixed() -> None:
     split = make_split([50] * 6)
-    labels = split.y[rows_of(gaussian(split, classes_per_task=1, width=0.01))]
+    labels = split.y[rows_of(gaussian(split, classes_per_task=1, spread=0.01))]
     assert (np.diff(labels) != 0).sum() == 5
-    labels = split.y[rows_of(gaussian(split, classes_per_task=1, width=1000))]
+    labels = split.y[rows_of(gaussian(split, classes_per_task=1, spread=1000))]
     assert (np.diff(labels) != 0).sum() > 200
 
 
@@ -224,10 +224,10 @@ def test_pooled_examples_of_a_task_free_stream_have_no_task(kind: str) -> None:
         ("blurry", {"blur": -0.1}, "not -0.1"),
         ("blurry", {"blur": math.nan}, "not nan"),
         ("blurry", {"classes_per_task": 4}, "needs two tasks or more: lower classes_per_task"),
-        ("gaussian", {"width": 0}, "width must be more than 0"),
-        ("gaussian", {"width": math.inf}, "at most 1,000, not inf"),
+        ("gaussian", {"spread": 0}, "spread must be more than 0"),
+        ("gaussian", {"spread": math.inf}, "at most 1,000, not inf"),
         ("disjoint", {"blur": 0.1}, "a disjoint stream has no blur: that is for blurry"),
-        ("blurry", {"width": 1}, "a blurry stream has no width: that is for gaussian"),
+        ("blurry", {"spread": 1}, "a blurry stream has no spread: that is for gaussian"),
         ("domain", {"classes_per_task": 2}, "a domain stream has no classes_per_task"),
         ("disjoint", {"imbalance": 0.5}, "imbalance must be between 1 and 6"),
         ("gaussian", {"imbalance": 7}, "the examples of class 2, not 7"),

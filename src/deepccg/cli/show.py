@@ -130,7 +130,7 @@ def stream(
     blur: Annotated[
         float | None, typer.Option(help="blurry: share of each class in other tasks.")
     ] = None,
-    width: Annotated[
+    spread: Annotated[
         float | None, typer.Option(help="gaussian: of a class, in distances between peaks.")
     ] = None,
     domains: Annotated[int | None, typer.Option(help="domain: how many.")] = None,
@@ -158,7 +158,7 @@ def stream(
         seed=seed,
         imbalance=imbalance,
         blur=blur,
-        width=width,
+        spread=spread,
         domains=domains,
         appearance=appearance,
     )

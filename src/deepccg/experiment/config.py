@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, 
 
 from deepccg.core import Config
 from deepccg.networks import NetworkConfig
-from deepccg.streams import MOST_WIDTH, check_options
+from deepccg.streams import MOST_SPREAD, check_options
 from deepccg.streams.domains import MOST_DOMAINS, Appearance
 
 Scenario = Literal["task", "class"]
@@ -19,7 +19,7 @@ MOST_EXAMPLES = 10**9  # of a memory
 MOST_BYTES = 2**40
 LABEL_BYTES = 16  # of a stored example's class and task
 LONGEST_NAME = 200  # bytes of a directory's name; file systems take 255
-_YOUNGER_STREAM_FIELDS = ("imbalance", "blur", "width", "domains", "appearance")
+_YOUNGER_STREAM_FIELDS = ("imbalance", "blur", "spread", "domains", "appearance")
 
 
 def example_bytes(shape: Sequence[int]) -> int:
@@ -58,10 +58,10 @@ class StreamConfig(Config):
         lt=1,
         description="blurry: share of each class that comes in the other tasks; default 0.1",
     )
-    width: float | None = Field(
+    spread: float | None = Field(
         None,
         gt=0,
-        le=MOST_WIDTH,
+        le=MOST_SPREAD,
         description="gaussian: standard deviation of the times of a class, in distances between "
         "the peaks of two classes; default 1",
     )

@@ -229,7 +229,7 @@ def _unusual_fields(config: Mapping[str, Any]) -> tuple[str, ...]:
         "{} classes per task": stream.get("classes_per_task"),
         "imbalance {}": stream.get("imbalance"),
         "blur {}": stream.get("blur"),
-        "width {}": stream.get("width"),
+        "spread {}": stream.get("spread"),
         "{} domains": stream.get("domains"),
         "domains by {}": stream.get("appearance"),
         "scored on {} images": config["evaluation"].get("images"),

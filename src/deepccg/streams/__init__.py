@@ -7,7 +7,7 @@ from deepccg.streams.domains import Domain, DomainArray, draw_domains
 from deepccg.streams.folder import image_files
 from deepccg.streams.images import read_images, readable_files
 from deepccg.streams.schedules import (
-    MOST_WIDTH,
+    MOST_SPREAD,
     OWN_OPTIONS,
     SCHEDULES,
     TASK_FREE,
@@ -23,7 +23,7 @@ from deepccg.streams.schedules import (
 from deepccg.streams.stream import Cursor, JointStream, Stream
 
 __all__ = [
-    "MOST_WIDTH",
+    "MOST_SPREAD",
     "OWN_OPTIONS",
     "SCHEDULES",
     "TASK_FREE",

@@ -10,7 +10,7 @@ from deepccg.streams.data import Split, rows_by_class
 from deepccg.streams.domains import DomainArray, draw_domains
 from deepccg.streams.stream import Stream
 
-MOST_WIDTH = 1000  # of a class's peak: more classes than that are mixed evenly
+MOST_SPREAD = 1000  # of a class's peak: more classes than that are mixed evenly
 
 
 def disjoint(
@@ -135,7 +135,7 @@ def gaussian(
     data: Split,
     *,
     classes_per_task: int,
-    width: float = 1.0,
+    spread: float = 1.0,
     examples_per_class: int = 500,
     batch_size: int = 10,
     seed: int = 0,
@@ -144,24 +144,24 @@ def gaussian(
 ) -> Stream:
     """Classes that come and go: the examples of each arrive around its peak, Gaussian in time.
 
-    An example of the class at place p of the order has the time ``p + width N(0, 1)``, and
+    An example of the class at place p of the order has the time ``p + spread N(0, 1)``, and
     examples arrive in order of their times. There are no boundaries, so batches come without a
     task; scored are tasks of ``classes_per_task`` classes with neighbouring peaks, each when as
     many examples have come as it and those before it have. (Shanahan et al., "Encoders and
     ensembles for task-free continual learning", 2021.)
 
-    Args: as for ``disjoint``; ``width`` is the standard deviation of a class's times, in distances
+    Args: as for ``disjoint``; ``spread`` is the standard deviation of a class's times, in distances
         between two peaks, and more than 0.
     """
     _check_sizes(examples_per_class, batch_size)
-    if not 0 < width <= MOST_WIDTH:
-        raise InputError(f"width must be more than 0 and at most {MOST_WIDTH:,}, not {width:g}")
+    if not 0 < spread <= MOST_SPREAD:
+        raise InputError(f"spread must be more than 0 and at most {MOST_SPREAD:,}, not {spread:g}")
     pools = _pools(data, class_order, seed, examples_per_class, imbalance)
     groups = _groups(list(pools), classes_per_task)
     times = []
     for peak, (c, pool) in enumerate(pools.items()):
         generator = np.random.default_rng(derive_seed(seed, "times", str(c)))
-        times.append(peak + width * generator.standard_normal(len(pool)))
+        times.append(peak + spread * generator.standard_normal(len(pool)))
     ordered = np.concatenate(list(pools.values()))[np.concatenate(times).argsort(kind="stable")]
     ends = np.cumsum([sum(len(pools[c]) for c in group) for group in groups])
     return _stream(data, groups, np.split(ordered, ends[:-1]), batch_size, task_free=True)
@@ -215,7 +215,7 @@ TASK_FREE = ("blurry", "gaussian")  # whose batches come without a task
 OWN_OPTIONS = {
     "classes_per_task": ("disjoint", "shifting-window", "blurry", "gaussian"),
     "blur": ("blurry",),
-    "width": ("gaussian",),
+    "spread": ("gaussian",),
     "domains": ("domain",),
     "appearance": ("domain",),
 }
@@ -244,7 +244,7 @@ def build_stream(
 ) -> Stream:
     """The stream of schedule ``kind``, one of ``SCHEDULES``; the fields as for ``disjoint``.
 
-    ``options`` are those of the kind (``blur``, ``width``, ``domains``, ``appearance``); ``None``
+    ``options`` are those of the kind (``blur``, ``spread``, ``domains``, ``appearance``); ``None``
     takes the default, also of ``classes_per_task``.
     """
     if kind not in SCHEDULES:
