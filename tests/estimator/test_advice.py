@@ -42,7 +42,9 @@ QUIET: dict[str, tuple[dict[str, Any], Any, Any]] = {
 }
 
 
-def told(model: CCGClassifier | DeepCCGClassifier, x: Any, y: Any, way: str = "partial_fit") -> list[str]:
+def told(
+    model: CCGClassifier | DeepCCGClassifier, x: Any, y: Any, way: str = "partial_fit"
+) -> list[str]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         getattr(model, way)(x, y)

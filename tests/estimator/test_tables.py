@@ -183,9 +183,7 @@ def test_what_is_neither_number_nor_text_is_refused(values: Any, message: str) -
     ],
     ids=["dates", "durations", "text", "names twice"],
 )
-def test_arrays_and_frames_that_cannot_be_read_are_refused(
-    kind: Any, x: Any, message: str
-) -> None:
+def test_arrays_and_frames_that_cannot_be_read_are_refused(kind: Any, x: Any, message: str) -> None:
     with pytest.raises(InputError, match=message) as refusal:
         kind().partial_fit(x, [0, 1, 0, 1])
     assert "\n" not in str(refusal.value)
