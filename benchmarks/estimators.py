@@ -70,10 +70,15 @@ def with_skorch(rows: int, **settings: Any) -> Learn:
     return lambda batch: model.partial_fit(*batch)
 
 
-def ours(rows: int) -> Learn:
-    del rows
+ONE_STEP: dict[str, Any] = {  # the method's own fields, as in the older tables
+    "replay": 10, "repeats": 1, "method_params": {"replay_sampling": "uniform"},
+    "standardize": False,
+}  # fmt: skip
+
+
+def ours(**settings: Any) -> Learn:
     model = DeepCCGClassifier(
-        memory=CLASSES * PER_CLASS, encoder_params={"layers": LAYERS}, random_state=0
+        memory=CLASSES * PER_CLASS, encoder_params={"layers": LAYERS}, random_state=0, **settings
     )
     return lambda batch: model.partial_fit(*batch)
 
@@ -88,8 +93,10 @@ def with_river(model: Any) -> Learn:
     return learn
 
 
-def our_river_face() -> Any:
-    return RiverClassifier(memory=CLASSES * PER_CLASS, encoder_params={"layers": LAYERS}, seed=0)
+def our_river_face(**settings: Any) -> Any:
+    return RiverClassifier(
+        memory=CLASSES * PER_CLASS, encoder_params={"layers": LAYERS}, seed=0, **settings
+    )
 
 
 def as_dictionaries(batch: Batch) -> list[tuple[dict[int, float], int]]:
@@ -105,11 +112,20 @@ def contenders(rows: int) -> dict[str, tuple[Learn, Callable[[Batch], Any]]]:
         "scikit-learn MLPClassifier.partial_fit": (scikit_learn(rows), tuple),
         "skorch NeuralNetClassifier.partial_fit": (with_skorch(rows), tuple),
         "the same without skorch's callbacks": (with_skorch(rows, callbacks="disable"), tuple),
-        "DeepCCGClassifier.partial_fit": (ours(rows), tuple),
+        "DeepCCGClassifier, one plain step": (ours(batch_size=rows, **ONE_STEP), tuple),
+        "the same, standardised": (
+            ours(batch_size=rows, **(ONE_STEP | {"standardize": True})),
+            tuple,
+        ),
+        "DeepCCGClassifier, one step": (ours(batch_size=rows), tuple),
+        "DeepCCGClassifier": (ours(), tuple),
     }
     if rows == 1:
         found |= {
-            "RiverClassifier.learn_one": (with_river(our_river_face()), as_dictionaries),
+            "RiverClassifier, one plain step": (
+                with_river(our_river_face(**ONE_STEP)), as_dictionaries,
+            ),
+            "RiverClassifier": (with_river(our_river_face()), as_dictionaries),
             "River GaussianNB.learn_one": (with_river(naive_bayes.GaussianNB()), as_dictionaries),
             "River SoftmaxRegression.learn_one": (
                 with_river(linear_model.SoftmaxRegression()), as_dictionaries,

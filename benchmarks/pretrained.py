@@ -35,6 +35,7 @@ from deepccg import CCGClassifier, DeepCCGClassifier
 
 STEP, STORED, SEEDS = 10, 20, (1, 2, 3)  # examples at once; stored of each class; class orders
 CHOSEN_ON = {"cifar100": "cifar10"}
+PLAIN = {"replay": 10, "repeats": 1, "replay_sampling": "uniform"}  # not the classifier's defaults
 FIRST = 100  # examples whose mean may be subtracted
 
 
@@ -118,7 +119,8 @@ def measure(name: str, data: Embedded) -> None:
 def record(about: dict[str, Any], seed: int, *arrays: Any) -> None:
     """Run it unless it is recorded, and append what came out."""
     key = {**about, "seed": seed}
-    if any(all(line[name] == key[name] for name in key) for line in records()):
+    known = key.keys() - {"embedding_ms"}  # another time on another day
+    if any(all(line[name] == key[name] for name in known) for line in records()):
         return
     outcome = run(about["method"], about["setting"], seed, *arrays)
     with RECORDS.open("a", encoding="utf-8") as file:
@@ -162,10 +164,12 @@ def build(method: str, setting: dict[str, float], classes: int, seed: int) -> An
         return SGDClassifier(loss="log_loss", random_state=seed, **setting)
     if method == "offline":
         return LogisticRegression(max_iter=500, **setting)
+    own = PLAIN if method == "deepccg-mlp" else {}
     return DeepCCGClassifier(
         method.removesuffix("-mlp"),
         encoder="mlp" if method.endswith("-mlp") else "identity",
-        method_params=setting,
+        method_params={**own, **setting},
+        standardize=False,
         memory=STORED * classes,
         random_state=seed,
     )

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from deepccg import DeepCCGClassifier, DeepCCGWarning
+from deepccg import CCGClassifier, DeepCCGClassifier, DeepCCGWarning
 
 RANDOM = np.random.default_rng(0)
 X, Y = RANDOM.normal(size=(40, 40)), np.arange(40) % 2
@@ -36,12 +36,15 @@ QUIET: dict[str, tuple[dict[str, Any], Any, Any]] = {
     "scales of features that are fitted": ({"encoder": "fourier"}, APART, Y),
     "scales less than 10^4 apart": (OFF, X * np.where(np.arange(40) == 3, 1e3, 1.0), Y),
     "a constant feature": (OFF, X * (np.arange(40) != 3), Y),
+    "one that is constant but for rounding": (OFF, np.where(np.arange(40) == 3, 0.1, X), Y),
     "embeddings as they are": ({"encoder": "identity"}, UNIT, Y),
     "mostly zeros": ({}, np.eye(40), Y),
 }
 
 
-def told(model: DeepCCGClassifier, x: Any, y: Any, way: str = "partial_fit") -> list[str]:
+def told(
+    model: CCGClassifier | DeepCCGClassifier, x: Any, y: Any, way: str = "partial_fit"
+) -> list[str]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         getattr(model, way)(x, y)
@@ -85,3 +88,18 @@ def test_it_points_at_the_users_line_and_as_an_error_changes_nothing() -> None:
     with pytest.warns(DeepCCGWarning) as caught:
         DeepCCGClassifier().partial_fit(UNIT, Y)
     assert caught[0].filename == __file__
+
+
+@pytest.mark.parametrize("rows", [1, 40])
+def test_the_closed_form_warns_of_scales_that_nothing_makes_alike(rows: int) -> None:
+    def said(x: Any, encoder: str) -> list[str]:
+        model = CCGClassifier(encoder, random_state=0)
+        parts = range(0, 40, rows)
+        return [text for i in parts for text in told(model, x[i : i + rows], Y[i : i + rows])]
+
+    (text,) = said(APART, "identity")
+    assert "times as much" in text
+    assert "encoder='auto'" in text
+    assert said(APART, "auto") == []
+    constant = np.where(np.arange(40) == 3, 1234.567, X)  # but for rounding
+    assert said(constant, "identity") == said(UNIT, "identity") == []

@@ -182,7 +182,7 @@ def test_a_module_of_the_users_is_not_trained() -> None:
     ("params", "match"),
     [
         ({"encoder": "mlp"}, "choose auto, identity"),
-        ({"class_prior": "even"}, "class_prior"),
+        ({"class_prior": "even"}, "^class_prior is .even.: choose"),
         ({"half_lives": (-1,)}, "half_lives"),
         ({"encoder_params": {"features": 0}}, "features"),
     ],

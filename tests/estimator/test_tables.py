@@ -172,6 +172,23 @@ def test_what_is_neither_number_nor_text_is_refused(values: Any, message: str) -
     assert "\n" not in str(refusal.value)
 
 
+@pytest.mark.parametrize("kind", [CCGClassifier, DeepCCGClassifier])
+@pytest.mark.parametrize(
+    ("x", "message"),
+    [
+        (np.full((4, 2), np.datetime64("2024-01-01")), "X holds dates or times: give numbers"),
+        ([[np.timedelta64(1, "D")]] * 4, "X holds dates or times"),
+        (np.array([["a", 1.0]] * 4, dtype=object), "holds text .*'a'.*: give a data frame"),
+        (pd.DataFrame(np.ones((4, 3)), columns=list("aab")), "unique column names.*'a' 2 times"),
+    ],
+    ids=["dates", "durations", "text", "names twice"],
+)
+def test_arrays_and_frames_that_cannot_be_read_are_refused(kind: Any, x: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message) as refusal:
+        kind().partial_fit(x, [0, 1, 0, 1])
+    assert "\n" not in str(refusal.value)
+
+
 def test_columns_are_checked() -> None:
     frame, y = table()
     model = CCGClassifier(random_state=0).fit(frame, y)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from deepccg.estimator.encoders import EMBEDDING, chosen_encoder
+from deepccg.methods.ccg import CCG
 
 if TYPE_CHECKING:
     from deepccg.estimator.base import StreamClassifier
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 FEWEST_STORED = 5  # examples of a class, below which its mean is a guess
 LARGEST_RATIO = 1e4  # of two features' deviations
+ROUNDING = 1e-9  # of a feature's size: it varies no more than that if it is constant
 LARGEST_STEP = 300  # rows: many more than a step learns from
 LOOKED_AT = 100  # examples after whose arrival inputs are no longer looked at
 FEWEST_ROWS = 10  # that say something of the inputs
@@ -39,6 +41,9 @@ def advise(model: "StreamClassifier", x: Tensor) -> None:
 def _found(model: "StreamClassifier", x: Tensor) -> Iterator[tuple[str, str]]:
     """Yield the name and the text of all that applies now."""
     learner, spec = model.learner_, model._spec
+    if isinstance(learner, CCG):
+        yield from _found_in_sums(learner, spec, len(x))
+        return
     classes = int((learner.class_table.seen > 0).sum())
     enough = FEWEST_STORED * classes
     if learner.memory.size and spec.memory < enough:
@@ -75,12 +80,30 @@ def _found_in(x: Tensor, spec: "LearnerSpec") -> Iterator[tuple[str, str]]:
         cure = "put a StandardScaler before"
     else:
         return  # which scales its inputs, or is the user's own
-    deviation = torch.std(x.double(), dim=0, correction=0)
-    deviation = deviation[deviation > 0]
+    x = x.double()
+    variance, size = torch.var(x, dim=0, correction=0), x.abs().mean(dim=0)
+    yield from _scales(variance, size, f"{cure}, or take CCGClassifier")
+
+
+def _found_in_sums(learner: CCG, spec: "LearnerSpec", new: int) -> Iterator[tuple[str, str]]:
+    """Yield what the sums of the first examples say, of which ``new`` have just come."""
+    if spec.encoder != "identity" or len(spec.shape) != 1:
+        return
+    seen = int(learner.class_table.seen.sum())
+    sums = learner.statistics.members[0].statistics
+    if seen >= FEWEST_ROWS and seen - new < LOOKED_AT and sums.scatter is not None:
+        cure = "leave encoder='auto', which standardises them, or put a StandardScaler before"
+        yield from _scales(sums.scatter.dense().diagonal(), sums.mean.abs().amax(dim=0), cure)
+
+
+def _scales(variance: Tensor, size: Tensor, cure: str) -> Iterator[tuple[str, str]]:
+    """Yield whether features ``[F]`` of this size vary by far too different amounts."""
+    deviation = variance.sqrt()
+    deviation = deviation[deviation > ROUNDING * size]
     ratio = float(deviation.max() / deviation.min()) if len(deviation) else 1.0
     if ratio > LARGEST_RATIO:
         text = (
             f"the largest feature varies {ratio:.0g} times as much as the smallest, which then "
-            f"counts for nothing: {cure}, or take CCGClassifier"
+            f"counts for nothing: {cure}"
         )
         yield "scales", text

@@ -10,9 +10,16 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from deepccg.core import Batch, InputError, State
+from deepccg.estimator.advice import advise
 from deepccg.estimator.base import StreamClassifier
 from deepccg.estimator.encoders import chosen_encoder
-from deepccg.estimator.inputs import check_inputs, check_labels, counted, merge_columns
+from deepccg.estimator.inputs import (
+    check_inputs,
+    check_labels,
+    check_prior,
+    counted,
+    merge_columns,
+)
 from deepccg.estimator.labels import LabelTable
 from deepccg.estimator.persistence import transaction
 from deepccg.estimator.plain_labels import Labels, plain_labels
@@ -96,6 +103,7 @@ class CCGClassifier(StreamClassifier):
                 f"encoder is {encoder!r}: choose auto, identity, timm:NAME or hf:NAME, or give a "
                 f"module"
             )
+        check_prior(params["class_prior"])
         if half_lives and params["forgettable"]:
             raise InputError("half_lives forget by themselves: set them, or forgettable, not both")
         listed = list(half_lives) if isinstance(half_lives, Sequence) else half_lives or []
@@ -161,6 +169,7 @@ class CCGClassifier(StreamClassifier):
                     rows = slice(begin, begin + AT_ONCE)
                     batch = Batch(x[rows], torch.from_numpy(codes[rows]))
                     self.learner_.learn(batch, None if weight is None else weight[rows])
+                advise(self, x)
             self._labels, self.classes_ = table, table.labels
         return self
 

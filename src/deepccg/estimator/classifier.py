@@ -15,7 +15,7 @@ from deepccg.estimator import inspection
 from deepccg.estimator.advice import advise
 from deepccg.estimator.base import StreamClassifier
 from deepccg.estimator.features import FloatArray
-from deepccg.estimator.inputs import check_count, check_inputs, check_labels
+from deepccg.estimator.inputs import check_count, check_inputs, check_labels, check_prior
 from deepccg.estimator.inspection import RepresentationShift, ShiftMonitor, Table
 from deepccg.estimator.labels import AnyTask, LabelTable
 from deepccg.estimator.ood import ood_scores
@@ -295,7 +295,6 @@ class DeepCCGClassifier(StreamClassifier):
 
 def _check_prior(class_prior: Any, method: Any) -> None:
     """Reject what is no prior, and one for a method that learns how frequent classes are."""
-    if class_prior not in ("uniform", "observed"):
-        raise InputError(f"class_prior is {class_prior!r}: choose uniform or observed")
+    check_prior(class_prior)
     if class_prior == "observed" and not issubclass(learner_class(method), DeepCCG):
         raise InputError(f"class_prior='observed' is for deepccg: {method} has a prior of its own")

@@ -34,7 +34,7 @@ def as_frame(x: Any) -> Any | None:
     try:
         frame = nw.from_native(x, eager_only=True, pass_through=True)
     except (TypeError, ValueError) as error:
-        raise InputError(f"X cannot be read: {str(error).partition(chr(10))[0]}") from None
+        raise InputError(f"X cannot be read: {' '.join(str(error).split())}") from None
     return frame if isinstance(frame, nw.DataFrame) else None
 
 

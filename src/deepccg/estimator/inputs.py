@@ -45,7 +45,10 @@ def check_inputs(estimator: Any, x: Any, *, reset: bool = False, learn: bool = F
     if texts:
         raise InputError("a data frame with text or categories was learned: X must be one, too")
     x = readable(x, "X")
-    shape = tuple(getattr(x, "shape", None) or np.asarray(x).shape)
+    array = x if getattr(x, "shape", None) else np.asarray(x)
+    if getattr(getattr(array, "dtype", None), "kind", "") in "mM":
+        raise InputError("X holds dates or times: give numbers, such as the days since a first day")
+    shape = tuple(array.shape)
     if len(shape) == 3:
         raise InputError("images are [N, H, W, C]: grey ones need a last axis, X[..., None]")
     known = None if reset else estimator.input_shape_
@@ -53,9 +56,7 @@ def check_inputs(estimator: Any, x: Any, *, reset: bool = False, learn: bool = F
         raise InputError(f"images of {list(known)} were learned, this is {list(shape)}")
     if len(shape) == 4 and (known is None or len(known) == 3):
         return _images(estimator, x, reset)
-    vectors = validate_data(
-        estimator, x, dtype=_VECTORS, reset=reset, ensure_all_finite="allow-nan"
-    )
+    vectors = _vectors(estimator, x, reset)
     if reset:
         estimator.input_shape_ = vectors.shape[1:]
         estimator._columns = Columns.of([None] * vectors.shape[1])
@@ -143,6 +144,12 @@ def check_count(name: str, value: Any, least: int = 1) -> None:
         raise InputError(f"{name} is {value!r}: it must be a whole number from {least} up")
 
 
+def check_prior(class_prior: Any) -> None:
+    """Reject what is no prior of the classes."""
+    if class_prior not in ("uniform", "observed"):
+        raise InputError(f"class_prior is {class_prior!r}: choose uniform or observed")
+
+
 def _from_tensor(values: Tensor, what: str) -> Any:
     if values.is_meta:
         raise InputError(f"{what} is on the device meta, which holds no numbers: give it values")
@@ -166,6 +173,21 @@ def _is_plain(estimator: Any, x: Any) -> bool:
         and not any(known_columns(estimator).categories)
         and bool(np.isfinite(x).all())
     )
+
+
+def _vectors(estimator: Any, x: Any, reset: bool) -> Numbers:
+    try:
+        found: Numbers = validate_data(
+            estimator, x, dtype=_VECTORS, reset=reset, ensure_all_finite="allow-nan"
+        )
+    except ValueError as error:
+        if "could not convert string" not in str(error):
+            raise
+        raise InputError(
+            f"X is an array that holds text ({error}): give a data frame, whose columns of text "
+            f"are encoded"
+        ) from None
+    return found
 
 
 def _encoded(estimator: Any, numbers: Numbers, texts: Texts, learn: bool) -> Numbers:
