@@ -1,11 +1,9 @@
-"""How far a run is: a bar on a terminal, lines elsewhere; both know the number of steps at once."""
+"""How far a run is: a bar on a terminal, lines elsewhere; both know the number of steps at once.
+
+Lines of a real process, in a file: ``tests/report/test_live_page.py``.
+"""
 
 import io
-import json
-import os
-import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,13 +14,6 @@ from deepccg.core import StepInfo
 from deepccg.experiment import Interrupted, request_stop, resume, run
 
 SMALL = {"stream.examples_per_class": 20, "method": "sgd"}  # 20 steps
-OFTEN = """
-import deepccg.sweep.progress
-from deepccg.cli import main
-deepccg.sweep.progress.LINE_SECONDS = 0.02
-main()
-"""
-LINE = r"sgd, seed 0: [\d,]+ of 140 batches, loss \d\.\d{3}(, 0:\d\d:\d\d left)?"
 
 
 class Clock:
@@ -95,21 +86,3 @@ def test_a_run_tells_where_it_begins(tmp_path: Path):
     assert second.calls[:2] == [("begin", 7, 20), ("step", 8, 20)]
     resume(tmp_path / "run", progress=third)
     assert third.calls == [("begin", 20, 20)]  # it is finished
-
-
-@pytest.mark.slow  # a process that imports torch
-def test_lines_in_a_file(place: Path):
-    with (place / "log.txt").open("w") as log:
-        done = subprocess.run(
-            [sys.executable, "-c", OFTEN, "run", "--method", "sgd", "--json"],
-            cwd=place,
-            env=os.environ | {"OMP_NUM_THREADS": "1"},
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-            check=True,
-        )
-    assert json.loads(done.stdout)
-    lines = (place / "log.txt").read_text().splitlines()
-    assert lines
-    assert all(re.fullmatch(LINE, line) for line in lines), lines

@@ -1,6 +1,7 @@
 """``deepccg report --live``: a real server, a real browser, and real runs that go on meanwhile."""
 
 import http.client
+import json
 import os
 import re
 import signal
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -22,12 +24,15 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 SMALL = {"dataset": "digits", "stream.examples_per_class": 20}
 PROGRAM = str(Path(sys.executable).with_name("deepccg"))
 # A run that goes on only when a file says so: after each step it waits until that step is allowed.
+# It says how far it is every 0.01 seconds instead of every 10.
 PACED_RUN = """
 import sys, time
 from pathlib import Path
 from deepccg.cli import main
 from deepccg.cli.progress import RunProgress
+from deepccg.sweep import progress
 
+progress.LINE_SECONDS = 0.01
 allowed, learn = Path(sys.argv.pop(1)), RunProgress.__call__
 def paced(self, step, steps, info):
     learn(self, step, steps, info)
@@ -39,39 +44,47 @@ main()
 WAIT = 200_000  # milliseconds: a busy machine is slow, not wrong
 TOP = "(element) => element.getBoundingClientRect().top"
 
-Start = Callable[..., subprocess.Popen[str]]
+LINE = r"er, seed 0: \d+ of 60 batches, loss \d+\.\d{3}(, \d+:\d\d:\d\d left)?"
+
+
+@dataclass(frozen=True)
+class Program:
+    """A process, and the file that its standard error goes to."""
+
+    process: subprocess.Popen[str]
+    log: Path
+
+
+Start = Callable[..., Program]
 
 
 @pytest.fixture(scope="module")
 def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
     """Starts a program; whatever still runs in the end is killed."""
-    started: list[subprocess.Popen[str]] = []
+    started: list[Program] = []
     cache = {"DEEPCCG_CACHE": str(tmp_path_factory.mktemp("cache")), "OMP_NUM_THREADS": "1"}
 
-    def begin(*command: object) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            list(map(str, command)),
-            cwd=tmp_path_factory.mktemp("place"),
-            env=os.environ | cache,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # were it ignored here
-        )
-        started.append(process)
-        return process
+    def begin(*command: object) -> Program:
+        place = tmp_path_factory.mktemp("place")
+        with (place / "log.txt").open("w") as log:
+            process = subprocess.Popen(
+                list(map(str, command)),
+                cwd=place,
+                env=os.environ | cache,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                # Were it ignored here, it would be there.
+                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+            )
+        started.append(Program(process, place / "log.txt"))
+        return started[-1]
 
     yield begin
-    for process in started:
-        process.kill()
-        process.communicate()
-
-
-def address_of(server: subprocess.Popen[str]) -> str:
-    """The one line that it prints."""
-    line = server.stdout.readline()
-    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/\n", line), server.stderr.read()
-    return line.strip()
+    for program in started:
+        if program.process.poll() is None:
+            program.process.kill()
+            program.process.communicate()
 
 
 @pytest.fixture(scope="module")
@@ -84,21 +97,24 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def learning(start: Start, place: Path) -> tuple[subprocess.Popen[str], Path]:
+def learning(start: Start, place: Path) -> tuple[Program, Path]:
     """A run that waits after its first step, and the file that says how far it may go."""
     allowed = place.parent / "allowed"
     allowed.write_text("0")
-    process = start(
+    program = start(
         sys.executable, "-c", PACED_RUN, allowed, "run", "--method", "er", "--out", place,
-        "--set", "stream.examples_per_class=60", "--eval-every", "5",
+        "--set", "stream.examples_per_class=60", "--eval-every", "5", "--json",
     )  # fmt: skip
-    return process, allowed
+    return program, allowed
 
 
 @pytest.fixture(scope="module")
-def server(start: Start, place: Path) -> tuple[subprocess.Popen[str], str]:
-    process = start(PROGRAM, "report", place, "--live", "--title", "Watched")
-    return process, address_of(process)
+def server(start: Start, place: Path) -> tuple[Program, str]:
+    """The program, and the one line that it prints."""
+    program = start(PROGRAM, "report", place, "--live", "--title", "Watched")
+    line = program.process.stdout.readline()
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/\n", line), program.log.read_text()
+    return program, line.strip()
 
 
 def ask(address: str, path: str = "/", method: str = "GET", **headers: str):
@@ -109,7 +125,7 @@ def ask(address: str, path: str = "/", method: str = "GET", **headers: str):
 
 
 def test_a_page_follows_a_run(learning, server, browser):
-    process, allowed = learning
+    program, allowed = learning
     context = browser.new_context(viewport={"width": 1100, "height": 700})
     page, problems, requests = context.new_page(), [], []
     page.on("console", lambda said: problems.append(said.text))
@@ -153,7 +169,12 @@ def test_a_page_follows_a_run(learning, server, browser):
     expect(page.locator("section.unfinished")).to_have_count(0)
     expect(page.locator("#live")).to_contain_text("no run unfinished")
     nothing_moved()
-    assert process.wait() == 0
+    out, _ = program.process.communicate()
+    assert program.process.returncode == 0
+    assert json.loads(out)  # what it said meanwhile went to the file
+    lines = program.log.read_text().splitlines()
+    assert lines
+    assert all(re.fullmatch(LINE, line) for line in lines), lines
 
     # It stands where it belongs, with the others, and has all that they have.
     page.get_by_role("button", name="Show all").click()
@@ -186,6 +207,7 @@ def test_a_changed_setting_keeps_folds_and_order(server, place, browser):
     assert not fold.evaluate("(now, then) => now === then", old)  # it was replaced
     assert fold.get_attribute("open") is not None
     assert article.locator("details.provenance[open]").count() == 1
+    assert fold.locator("summary").evaluate("(e) => e === document.activeElement")
     assert abs(fold.evaluate(TOP) - before) <= 1
 
     sort = article.locator("table.lead thead th").nth(1)
@@ -238,29 +260,26 @@ def test_a_slow_client_keeps_nobody_waiting(server):
 
 def test_nothing_is_made_again_where_nothing_changed(server):
     def processor_time() -> int:
-        fields = Path(f"/proc/{server[0].pid}/stat").read_text().rpartition(")")[2].split()
+        fields = Path(f"/proc/{server[0].process.pid}/stat").read_text().rpartition(")")[2].split()
         return int(fields[11]) + int(fields[12])
 
     if not Path("/proc/self/stat").exists():
         pytest.skip("NOT RUN: no /proc here")
     tag, before = ask(server[1])[0].headers["ETag"], processor_time()
-    time.sleep(3)
+    time.sleep(2.5)
     assert ask(server[1])[0].headers["ETag"] == tag
     spent = (processor_time() - before) / os.sysconf("SC_CLK_TCK")
-    assert spent < 0.3  # seconds, of three
+    assert spent < 0.3  # seconds
 
 
-def test_ctrl_c_ends_it_and_the_page_says_so(start, browser, tmp_path):
-    process = start(PROGRAM, "report", tmp_path, "--live")  # no run yet
+def test_ctrl_c_ends_it_and_the_page_says_so(server, browser):  # the last one: it needs no more
+    program, address = server
     page = browser.new_context().new_page()
-    page.goto(address_of(process))
+    page.goto(address)
     expect = pytest.importorskip("playwright.sync_api").expect
-    expect(page.locator("main")).to_contain_text("There is no run yet")
-    run(directory=tmp_path / "sgd", method="sgd", **SMALL)
-    expect(page.locator("article")).to_have_count(1, timeout=WAIT)
-    expect(page.locator("main")).not_to_contain_text("There is no run yet")
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate()
-    assert (process.returncode, out, err) == (130, "", "Stopped.\n")
+    expect(page.locator("#changed")).to_contain_text("last changed")
+    program.process.send_signal(signal.SIGINT)
+    out, _ = program.process.communicate()
+    assert (program.process.returncode, out, program.log.read_text()) == (130, "", "Stopped.\n")
     expect(page.locator("#live")).to_contain_text("not connected", timeout=WAIT)
     page.context.close()

@@ -44,6 +44,17 @@ def test_a_page_is_made_again_only_where_a_file_changed(place: Path, runs: Path)
     assert "3 runs in 1 setting" in content(report)
 
 
+def test_there_may_be_no_run_yet(place: Path, tmp_path: Path) -> None:
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    report = LiveReport([empty], "Runs", 0)
+    assert "There is no run yet" in content(report)
+    shutil.copytree(place / "er", empty / "er")
+    report.update()
+    assert "There is no run yet" not in content(report)
+    assert "1 run in 1 setting" in content(report)
+
+
 def test_a_directory_that_disappears_leaves_the_page(place: Path) -> None:
     report = LiveReport([place], "Runs", 0)
     before = report.version

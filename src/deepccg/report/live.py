@@ -1,6 +1,7 @@
 """A report that follows runs: assembled again when their files change, served on this machine."""
 
 import hashlib
+import sys
 import threading
 import time
 import warnings
@@ -123,6 +124,10 @@ class _Server(ThreadingHTTPServer):
     def server_bind(self) -> None:
         TCPServer.server_bind(self)  # without asking the network for this machine's name
         self.server_name, self.server_port = LOOPBACK, self.server_address[1]
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        if not isinstance(sys.exception(), ConnectionError):  # else a page was closed
+            super().handle_error(request, client_address)  # type: ignore[arg-type]
 
 
 class _Handler(BaseHTTPRequestHandler):

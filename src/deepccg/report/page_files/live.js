@@ -31,9 +31,17 @@
 
   function keepFocus() {
     const focused = document.activeElement, part = focused.closest("[data-part]")?.dataset.part;
-    const among = () => [...document.querySelectorAll(`[data-part="${part}"] :is(a, button, summary, pre, .scroll)`)];
-    const number = part ? among().indexOf(focused) : -1;
-    return () => { if (number >= 0 && !focused.isConnected) among()[number]?.focus({ preventScroll: true }); };
+    const named = (element) => [
+      place(element),
+      element.closest(".scroll")?.ariaLabel,
+      element.matches("a, button") ? element.ariaLabel ?? element.textContent : "",
+    ].join("|");
+    const name = named(focused);
+    return () => {
+      if (!part || focused.isConnected) return;
+      const all = [...document.querySelectorAll(`[data-part="${part}"] :is(a, button, summary, pre, .scroll)`)];
+      all.find((element) => named(element) === name)?.focus({ preventScroll: true });
+    };
   }
 
   // What the reader looks at stays where it is: the fold with the focus, or else what begins first
