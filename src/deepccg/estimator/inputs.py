@@ -46,7 +46,7 @@ def check_inputs(estimator: Any, x: Any, *, reset: bool = False, learn: bool = F
         raise InputError("a data frame with text or categories was learned: X must be one, too")
     x = readable(x, "X")
     array = x if getattr(x, "shape", None) else np.asarray(x)
-    if getattr(getattr(array, "dtype", None), "kind", "") in "mM":
+    if getattr(getattr(array, "dtype", None), "kind", None) in ("m", "M"):
         raise InputError("X holds dates or times: give numbers, such as the days since a first day")
     shape = tuple(array.shape)
     if len(shape) == 3:
