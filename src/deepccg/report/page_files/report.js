@@ -8,6 +8,11 @@
   const ofSettings = [...document.querySelectorAll("li[data-setting]")];
   const tables = [...document.querySelectorAll("main table")];
   const articles = [...document.querySelectorAll("article")];
+  const groups = [...document.querySelectorAll("[data-group]")];
+  const menus = [...filters.querySelectorAll("details.choices")].map((menu) => {
+    const said = menu.querySelector("summary");
+    return { said, all: said.textContent, chips: [...menu.querySelectorAll(".chip")] };
+  });
 
   // An element that names a facet's value is shown if nothing is chosen there, or that value is.
   // One that has a label is shown if that has the word that is searched for.
@@ -67,12 +72,24 @@
     }
     tables.forEach(dropDashes);
     for (const entry of ofSettings) {
-      entry.classList.toggle("off", document.getElementById(entry.dataset.setting).classList.contains("off"));
+      const setting = document.getElementById(entry.dataset.setting);
+      const rows = setting.querySelectorAll("table.lead tbody tr:not(.off)").length;
+      entry.classList.toggle("off", setting.classList.contains("off"));
+      entry.querySelector("small").textContent = `${rows} ${rows === 1 ? "row" : "rows"}`;
+    }
+    // A heading without a setting below it goes, too.
+    for (const heading of groups) {
+      const list = document.getElementById(`contents-${heading.dataset.group}`);
+      heading.classList.toggle("off", !list.querySelector("li:not(.off)"));
     }
     document.getElementById("empty").hidden = shown > 0 || !articles.length;
     for (const chip of filters.querySelectorAll(".chip")) {
       const pressed = chosen[chip.dataset.facet].has(chip.dataset.value);
       chip.setAttribute("aria-pressed", String(pressed));
+    }
+    for (const { said, all, chips } of menus) {
+      const taken = chips.filter((chip) => chip.ariaPressed === "true").map((chip) => chip.textContent.trim());
+      said.textContent = taken.length > 2 ? `${taken.length} of ${chips.length} chosen` : taken.join(", ") || all;
     }
     const any = FACETS.some((facet) => chosen[facet].size) || word() !== "";
     document.getElementById("clear").hidden = !any;
