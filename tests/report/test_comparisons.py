@@ -84,6 +84,14 @@ def test_what_cannot_be_compared_is_another_table(other):
     assert len({f"{comparison.title} {comparison.subtitle}" for comparison in comparisons}) == 2
 
 
+def test_the_line_below_a_title_does_not_repeat_it():
+    large, small = group_runs([run(memory_per_class=10), run(memory_per_class=5)])
+    assert (small.title.partition(", memory")[2], small.rest) == (" 5 per class", "")
+    assert large.subtitle == "memory 10 per class"
+    (only,) = group_runs([run()])
+    assert only.rest == only.subtitle == "memory 10 per class"
+
+
 def test_known_data_come_first_and_tasks_before_classes():
     runs = [
         run(dataset="zebras"),

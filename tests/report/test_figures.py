@@ -20,6 +20,7 @@ from deepccg.records import (
     Evaluation,
     RecordError,
     TaskScore,
+    Training,
     average_accuracy,
     find_runs,
 )
@@ -30,6 +31,7 @@ from deepccg.report.figures import (
     accuracy_curves,
     accuracy_over_time,
     comparison_dots,
+    loss_curves,
     save,
     series_styles,
     stream_from_counts,
@@ -318,6 +320,19 @@ def test_long_curves_are_thinned_and_keep_their_end():
     assert len(series.line) == 200
     assert series.line[-1] == (10_000, pytest.approx(70))
     assert not series.points
+
+
+@pytest.mark.parametrize(("largest", "log"), [(3.0, False), (300.0, True)])
+def test_a_loss_that_is_a_sum_does_not_flatten_the_others(largest, log):
+    runs = {
+        "er": [[Training(10, 1.0), Training(20, 0.5)]],
+        "sum": [[Training(10, largest), Training(20, largest / 2)]],
+    }
+    (panel,) = loss_curves(runs, series_styles((name, name) for name in runs)).panels
+    assert panel.y.log == log
+    page = OnPage(panel)
+    assert page.line(page.groups[0])[-1] == pytest.approx((20, 0.5), rel=0.05)
+    assert panel.y.low <= 0.5 < largest <= panel.y.high
 
 
 def test_nothing_to_show_is_said():

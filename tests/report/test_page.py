@@ -155,7 +155,12 @@ def test_what_is_missing_is_said(found):
     ]
     comparisons = group_runs(once)
     page = report_page(comparisons, details_of(comparisons))
-    for text in ("scored at the end only", "have no audit", "no line over time", "no audit in"):
+    for text in (
+        "scored at the end only",
+        "recorded neither times nor an audit",
+        "no line over time",
+        "no audit in",
+    ):
         assert text in page
     assert "What the memory holds" not in report_page(
         comparisons, details_of(comparisons), images_per_class=0

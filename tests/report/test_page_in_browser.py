@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -261,4 +262,40 @@ def test_tables_and_figures_are_saved_and_enlarged(page_file, open_page):
     article.get_by_role("button", name=re.compile("^Enlarge Final accuracy")).click()
     assert tab.page.locator("dialog[open] svg").is_visible()
     tab.page.keyboard.press("Escape")
+    wide = tab.page.locator(".overview .scroll")
+    before = wide.bounding_box()["width"]
+    tab.page.get_by_role("button", name=re.compile("^Enlarge All settings")).click()
+    large = tab.page.locator("dialog[open] .scroll").bounding_box()
+    close = tab.page.get_by_role("button", name="Close").bounding_box()
+    assert large["width"] >= before
+    assert close["y"] + close["height"] <= large["y"]  # above the table, not beside it
     assert tab.problems == []
+
+
+def test_many_methods_are_chosen_in_a_menu_that_says_what_is_chosen(runs, tmp_path, open_page):
+    (only,) = find_runs([runs / "er" / "seed-0"])
+    first = read_run(only)
+    held_out = {**first.config["evaluation"], "validation": 0.1}
+    many = [
+        replace(first, config={**first.config, "method": {"name": f"m{k}"}, "evaluation": scored})
+        for scored, methods in ((first.config["evaluation"], 9), (held_out, 2))
+        for k in range(methods)
+    ]
+    path = tmp_path / "report.html"
+    comparisons = group_runs(many)
+    details = {row.key: RowDetails("", {}, "no") for each in comparisons for row in each.rows}
+    path.write_text(report_page(comparisons, details), encoding="utf-8")
+    page = open_page(path).page
+    menu, contents = page.locator(".choices summary"), page.locator(".contents")
+    assert menu.inner_text() == "9 to choose from"
+    assert contents.locator("small").all_inner_texts() == ["9 rows", "2 rows"]
+    menu.click()
+    for method, said in (("m5", "m5"), ("m6", "m5, m6"), ("m7", "3 of 9 chosen")):
+        page.locator(f".chip[data-value={method}]").click()
+        assert menu.inner_text() == said
+    assert contents.locator("li:visible").all_inner_texts()[0].endswith("3 rows")
+    assert contents.locator("li:visible").count() == 1
+    assert page.locator("h2.group:visible").all_inner_texts() == ["Test results"]
+    page.get_by_role("button", name="Show all").click()
+    assert menu.inner_text() == "9 to choose from"
+    assert page.locator("h2.group:visible").count() == 2

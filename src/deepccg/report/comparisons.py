@@ -124,8 +124,13 @@ class Comparison:
 
     @property
     def subtitle(self) -> str:
-        """What the title leaves out."""
+        """Memory, and what else was not left at its default, in words."""
         return ", ".join(self.parts)
+
+    @property
+    def rest(self) -> str:
+        """What the title leaves out of the subtitle."""
+        return ", ".join(part for part in self.parts if f", {part}," not in f"{self.title},")
 
     @property
     def parts(self) -> tuple[str, ...]:

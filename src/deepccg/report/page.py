@@ -95,7 +95,7 @@ def _groups(comparisons: Sequence[Comparison]) -> list[tuple[str, str, list[Comp
     held_out = [each for each in comparisons if each.held_out]
     found = [
         ("tests", "Test results", tests),
-        ("held-out", "Scored on held-out training data, to choose by", held_out),
+        ("held-out", "Held-out training data: for choosing settings, not test results", held_out),
     ]
     return [group for group in found if group[2]]
 

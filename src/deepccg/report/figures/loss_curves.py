@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -11,8 +12,9 @@ from deepccg.report.figures.style import SeriesStyle
 
 _MOST_POINTS = 60  # of a line: a point is the mean of the records around it
 _CAPTION = (
-    "Mean over seeds. Methods minimise different losses: compare the course of a line, not heights."
+    "Mean over seeds. Methods minimise different losses: compare how a line moves, not its height."
 )
+_WIDE = 20  # with losses that differ by more than this factor, the axis is logarithmic
 
 
 def loss_curves(
@@ -33,12 +35,22 @@ def loss_curves(
     panel = fig.Panel(
         title="Training loss",
         x=fig.axis_between("batches", 0, last),
-        y=fig.rounded_axis("loss", losses),
+        y=_loss_axis(losses),
         series=series,
         alt=ends,
         names="line ends",
     )
     return fig.Figure((panel,), _CAPTION)
+
+
+def _loss_axis(losses: Sequence[float]) -> fig.Axis:
+    """Return an axis on which a sum over the batch does not flatten the means of all others."""
+    low, high = min(losses), max(losses)
+    if not 0 < _WIDE * low < high:
+        return fig.rounded_axis("loss", losses)
+    return replace(
+        fig.axis_between("loss, logarithmic", low / 1.1, high * 1.1, log=True), grid=True
+    )
 
 
 def _mean(seeds: Sequence[Sequence[Training]]) -> list[fig.Pair]:

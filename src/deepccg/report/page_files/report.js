@@ -6,7 +6,7 @@
   const named = FACETS.map((f) => `[data-${f}]`).join();
   const unfold = () => document.getElementById("unfold");
   const folds = () => [...document.querySelectorAll("details.setting")];
-  let filtered, ofSettings, tables, articles, charts;
+  let filtered, ofSettings, tables, articles, groups, menus, charts;
 
   // Finds what filters act on: at first, and whenever a part of the page was replaced.
   function collect() {
@@ -14,6 +14,12 @@
     ofSettings = [...document.querySelectorAll("li[data-setting]")];
     tables = [...document.querySelectorAll("main table")];
     articles = [...document.querySelectorAll("article")];
+    groups = [...document.querySelectorAll("[data-group]")];
+    menus = [...filters.querySelectorAll("details.choices")].map((menu) => {
+      const said = menu.querySelector("summary");
+      said.dataset.all ??= said.textContent;
+      return { said, all: said.dataset.all, chips: [...menu.querySelectorAll(".chip")] };
+    });
     charts = [...document.querySelectorAll("svg[data-step]")];
     for (const chart of charts) chart.dataset.box ??= chart.getAttribute("viewBox");
     for (const button of document.querySelectorAll(".copy")) button.hidden = false;
@@ -83,12 +89,24 @@
     }
     tables.forEach(dropDashes);
     for (const entry of ofSettings) {
-      entry.classList.toggle("off", document.getElementById(entry.dataset.setting).classList.contains("off"));
+      const setting = document.getElementById(entry.dataset.setting);
+      const rows = setting.querySelectorAll("table.lead tbody tr:not(.off)").length;
+      entry.classList.toggle("off", setting.classList.contains("off"));
+      entry.querySelector("small").textContent = `${rows} ${rows === 1 ? "row" : "rows"}`;
+    }
+    // A heading without a setting below it goes, too.
+    for (const heading of groups) {
+      const list = document.getElementById(`contents-${heading.dataset.group}`);
+      heading.classList.toggle("off", !list.querySelector("li:not(.off)"));
     }
     document.getElementById("empty").hidden = shown > 0 || !articles.length;
     for (const chip of filters.querySelectorAll(".chip")) {
       const pressed = chosen[chip.dataset.facet].has(chip.dataset.value);
       chip.setAttribute("aria-pressed", String(pressed));
+    }
+    for (const { said, all, chips } of menus) {
+      const taken = chips.filter((chip) => chip.ariaPressed === "true").map((chip) => chip.textContent.trim());
+      said.textContent = taken.length > 2 ? `${taken.length} of ${chips.length} chosen` : taken.join(", ") || all;
     }
     const any = FACETS.some((facet) => chosen[facet].size) || word() !== "";
     document.getElementById("clear").hidden = !any;
