@@ -50,7 +50,8 @@ def test_the_bar_begins_with_what_is_known():
     assert "122/500 batches, loss 1.950" in bar(progress, console)
 
 
-def test_a_line_every_ten_seconds_where_there_is_no_terminal():
+def test_a_line_every_ten_seconds_where_there_is_no_terminal(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("deepccg.sweep.progress.LINE_SECONDS", 10.0)
     clock = Clock()
     progress, console = shown(clock, terminal=False)
     progress.begin(100, 500)
