@@ -49,7 +49,7 @@ def push(
                 revision=revision,
                 token=token,
             )
-        except Exception as error:
+        except Exception as error:  # of the network, the account or the name
             raise _refused(f"{repo_id} cannot be written", error) from error
     return str(commit.commit_url)
 
@@ -61,7 +61,7 @@ def download(repo_id: str, *, revision: str | None, token: str | bool | None) ->
         found = hub.hf_hub_download(
             repo_id, FILE, revision=revision, token=token, library_name="deepccg"
         )
-    except Exception as error:
+    except Exception as error:  # the same, or the file is not there
         raise _refused(f"{repo_id} cannot be read", error) from error
     return Path(found)
 
