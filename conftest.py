@@ -1,6 +1,13 @@
-"""Examples in documents and docstrings run in a directory of their own."""
+"""Compiled modules are kept; examples in documents and docstrings run in an own directory."""
+
+import os
+import sys
 
 import pytest
+
+# Where images for containers forbid it, each process that a test starts compiles PyTorch anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 
 @pytest.fixture(autouse=True)
