@@ -1,6 +1,12 @@
-"""One thread per test process, slow tests first, how hard Hypothesis searches, no compiler."""
+"""One thread per test process, slow tests first, how hard Hypothesis searches, forked processes."""
 
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
 
 import pytest
 import torch
@@ -8,6 +14,10 @@ from hypothesis import HealthCheck, settings
 
 from deepccg.gaussian import kernels as gaussian_kernels
 from deepccg.networks import kernels as network_kernels
+
+sys.path.insert(0, str(Path(__file__).parent / "reliability"))
+
+from killing import Forks, Moment, Outcome
 
 torch.set_num_threads(1)
 
@@ -42,3 +52,44 @@ def without_compiler(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.undo()
     for kernels in (gaussian_kernels, network_kernels):
         kernels._library.cache_clear()
+
+
+@pytest.fixture(scope="session")
+def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
+    """Runs a command or a program in a process of its own, forked by one that has imported all."""
+    environment = {
+        "COLUMNS": "160",
+        "DEEPCCG_CACHE": str(tmp_path_factory.mktemp("cache")),
+        "DEEPCCG_DEBUG": "",
+        "OMP_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+        "TERM": "dumb",
+    }
+    server = subprocess.Popen(
+        [sys.executable, str(Path(__file__).parent / "reliability" / "killing.py")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | environment,
+    )
+    assert server.stdin is not None
+    assert server.stdout is not None
+
+    def order(
+        work: list[str] | str,
+        place: str,
+        moment: Moment | None = None,
+        environment: dict[str, str] | None = None,
+    ) -> Outcome:
+        request = {
+            "work": work,
+            "place": place,
+            "moment": moment and asdict(moment),
+            "environment": environment,
+        }
+        server.stdin.write(json.dumps(request) + "\n")
+        server.stdin.flush()
+        return Outcome(**json.loads(server.stdout.readline()))
+
+    with server:
+        yield order

@@ -1,7 +1,6 @@
 """The command line, in this process or in one of its own, in an empty directory."""
 
 import os
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from killing import Forks
 from PIL import Image
 
 from deepccg.cli import main
@@ -66,20 +66,12 @@ def deepccg(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
 
 
 @pytest.fixture
-def deepccg_process(place: Path) -> Command:
-    """Runs the installed program, as a user does."""
-    program = Path(sys.executable).with_name("deepccg")
+def deepccg_process(forks: Forks, place: Path) -> Command:
+    """Runs the program in a process of its own."""
 
-    def call(*arguments: object, **environment: str) -> Done:
-        done = subprocess.run(
-            [str(program), *map(str, arguments)],
-            cwd=place,
-            env=os.environ | environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        return Done(done.returncode, done.stdout, done.stderr)
+    def call(*arguments: object) -> Done:
+        done = forks([*map(str, arguments)], str(place), environment=dict(os.environ))
+        return Done(done.status, done.out, done.err)
 
     return call
 

@@ -109,8 +109,7 @@ def test_debug_raises_what_was_wrong(deepccg) -> None:
         deepccg("--debug", "run", "--method", "nope")
 
 
-@pytest.mark.slow  # two processes that import torch
-def test_the_installed_program_says_one_line_or_with_debug_a_traceback(deepccg_process) -> None:
+def test_the_program_says_one_line_or_with_debug_a_traceback(deepccg_process) -> None:
     plain = deepccg_process("run", "--method", "nope")
     assert (plain.code, plain.out, plain.err.count("\n")) == (2, "", 1)
     assert plain.err.startswith("Error: unknown method 'nope'")

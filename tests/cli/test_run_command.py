@@ -199,8 +199,9 @@ def test_the_installed_program_runs_from_end_to_end(place: Path) -> None:
     assert only_run(place / "runs").name == "seed-0"  # the place that the help names
 
 
-@pytest.mark.slow  # a process that imports torch
-def test_a_user_defined_learner_by_name(deepccg_process, tmp_path: Path) -> None:
+def test_a_user_defined_learner_by_name(
+    deepccg, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "lazy.py").write_text(
         "from deepccg import SGD, StepInfo\n\n\n"
@@ -209,9 +210,8 @@ def test_a_user_defined_learner_by_name(deepccg_process, tmp_path: Path) -> None
         "        self.begin_step(batch)\n"
         "        return StepInfo(loss=0.5)\n"
     )
-    done = deepccg_process(
-        "run", *QUICK, "--method", "lazy:Lazy", "--json", PYTHONPATH=str(tmp_path / "mine")
-    )
+    monkeypatch.syspath_prepend(tmp_path / "mine")
+    done = deepccg("run", *QUICK, "--method", "lazy:Lazy", "--json")
     assert (done.code, done.err) == (0, "")
     shown = json.loads(done.out)
     assert shown["results"][0]["label"] == "lazy:Lazy"

@@ -1,8 +1,7 @@
 """The compiled kernels compute what PyTorch computes, and are not needed."""
 
 import copy
-import subprocess
-import sys
+import os
 
 import pytest
 import torch
@@ -288,14 +287,13 @@ def test_without_a_compiler_pytorch_is_used_with_one_warning():
     assert network(torch.zeros(1, 3, 16, 16)).shape == (1, 16)
 
 
-@pytest.mark.slow
 @needs_compiler
-def test_the_next_process_reuses_the_compiled_library(tmp_path, monkeypatch):
-    monkeypatch.setenv("DEEPCCG_CACHE", str(tmp_path))
+def test_the_next_process_reuses_the_compiled_library(tmp_path, forks):
+    environment = {**os.environ, "DEEPCCG_CACHE": str(tmp_path)}
     program = "from deepccg.networks import kernels; assert kernels.unavailable_reason() is None"
     written = []
     for _ in range(2):
-        subprocess.run([sys.executable, "-c", program], check=True)
+        assert forks(program, str(tmp_path), environment=environment).status == 0
         (library,) = (tmp_path / "kernels").iterdir()  # and nothing half written
         written.append(library.stat().st_mtime_ns)
     assert written[0] == written[1]

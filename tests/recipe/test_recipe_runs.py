@@ -3,13 +3,12 @@
 import json
 import re
 import signal
-import subprocess
-import sys
 from itertools import cycle
 from pathlib import Path
 
 import numpy as np
 import pytest
+from killing import Forks
 
 from deepccg.core import InputError
 from deepccg.experiment import resolve, run
@@ -99,14 +98,11 @@ def test_vectors_are_refused_before_anything_is_written(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
-def test_the_command_line_says_it_in_one_line(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "deepccg", "run", "--dataset", "digits", "--method", "ccg",
-         "--set", "method.views=10", "--out", str(tmp_path / "out")],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 2
-    assert re.fullmatch(r".*method\.views is not a field; .*\n", done.stderr)
+def test_the_command_line_says_it_in_one_line(forks: Forks, tmp_path: Path) -> None:
+    command = ["run", "--dataset", "digits", "--method", "ccg", "--set", "method.views=10"]
+    done = forks([*command, "--out", "out"], str(tmp_path))
+    assert done.status == 2
+    assert re.fullmatch(r".*method\.views is not a field; .*\n", done.err)
     assert not (tmp_path / "out").exists()
 
 
@@ -159,25 +155,23 @@ def test_a_run_that_was_interrupted_ends_bit_for_bit_the_same(
 
 
 KILLED = """
-import json, os, signal, sys
+import os, signal
 from deepccg.experiment import run
 
 def stop(now, total, info):
     if now == 7:
         os.kill(os.getpid(), signal.SIGKILL)
 
-settings = json.loads(sys.argv[2])
-run(directory=sys.argv[1], progress=stop, checkpoint_every=1, **settings)
+run(directory="parts", progress=stop, checkpoint_every=1, **SETTINGS)
 """
 
 
-def test_a_run_that_was_killed_ends_bit_for_bit_the_same(tmp_path: Path) -> None:
+def test_a_run_that_was_killed_ends_bit_for_bit_the_same(forks: Forks, tmp_path: Path) -> None:
     method = "deepccg"
     fields = {**TOGETHER, "average": 0.8, "warmup": 3}
     settings = {**QUICK, "method": method} | {f"method.{k}": v for k, v in fields.items()}
     run(directory=tmp_path / "whole", **settings)
-    command = [sys.executable, "-c", KILLED, str(tmp_path / "parts"), json.dumps(settings)]
-    done = subprocess.run(command, capture_output=True, check=False)
-    assert done.returncode == -signal.SIGKILL
+    done = forks(f"SETTINGS = {settings}\n{KILLED}", str(tmp_path))
+    assert done.status == -signal.SIGKILL
     run(directory=tmp_path / "parts", **settings)
     assert files(tmp_path / "parts") == files(tmp_path / "whole")

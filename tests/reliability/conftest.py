@@ -1,52 +1,14 @@
-"""A process that has imported the package and forks runs of it; see killing.py beside this."""
+"""Whole runs to compare with, and the program called in this process."""
 
-import json
-import os
-import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from killing import Forks, Whole, whole_run
 
 from deepccg.cli import main
-
-sys.path.insert(0, str(Path(__file__).parent))  # killing.py is a script as well as a module
-
-from killing import Forks, Moment, Outcome, Whole, whole_run
-
-
-@pytest.fixture(scope="session")
-def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
-    """Runs a command in a process of its own, lets something happen to it, returns what is left."""
-    environment = {
-        "COLUMNS": "160",
-        "DEEPCCG_CACHE": str(tmp_path_factory.mktemp("cache")),
-        "DEEPCCG_DEBUG": "",
-        "OMP_NUM_THREADS": "1",
-        "OPENBLAS_NUM_THREADS": "1",
-        "TERM": "dumb",
-    }
-    server = subprocess.Popen(
-        [sys.executable, str(Path(__file__).with_name("killing.py"))],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env=os.environ | environment,
-    )
-    assert server.stdin is not None
-    assert server.stdout is not None
-
-    def order(arguments: list[str], place: str, moment: Moment | None = None) -> Outcome:
-        request = {"arguments": arguments, "place": place, "moment": moment and asdict(moment)}
-        server.stdin.write(json.dumps(request) + "\n")
-        server.stdin.flush()
-        return Outcome(**json.loads(server.stdout.readline()))
-
-    with server:
-        yield order
 
 
 @pytest.fixture(scope="session")

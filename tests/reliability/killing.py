@@ -1,4 +1,4 @@
-"""Commands in forked processes to which something happens: a kill, a signal, a full disk.
+"""Commands and programs in forked processes, to which something may happen: a kill, a full disk.
 
 The process that forks has imported the package and the data once, so that a short run takes a
 fraction of a second. Run as a script, this file is such a process and takes orders on its standard
@@ -14,6 +14,7 @@ import signal
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -59,8 +60,20 @@ class Outcome:
     calls: str
 
 
-def fork(arguments: list[str], place: str, moment: Moment | None = None) -> Outcome:
-    """Run ``deepccg`` with these arguments in a process of its own, in the directory ``place``."""
+def fork(
+    work: list[str] | str,
+    place: str,
+    moment: Moment | None = None,
+    environment: dict[str, str] | None = None,
+) -> Outcome:
+    """Run ``deepccg`` with these arguments, or a program, in a process of its own.
+
+    Args:
+        work: The arguments, or the program's text.
+        place: The directory it runs in.
+        moment: When something happens to it.
+        environment: All its variables; those of this process if not given.
+    """
     with tempfile.TemporaryDirectory() as scratch:
         files = {name: Path(scratch) / name for name in ("out", "err", "calls")}
         for file in files.values():
@@ -68,7 +81,10 @@ def fork(arguments: list[str], place: str, moment: Moment | None = None) -> Outc
         began = time.monotonic()
         pid = os.fork()
         if pid == 0:
-            _child(arguments, place, moment, files)
+            if environment is not None:
+                os.environ.clear()
+                os.environ.update(environment)
+            _child(work, place, moment, files)
         if moment is not None and moment.seconds is not None:
             time.sleep(max(0.0, moment.seconds - (time.monotonic() - began)))
             os.kill(pid, signal.SIGKILL)  # until it is waited for the number is its own
@@ -77,7 +93,9 @@ def fork(arguments: list[str], place: str, moment: Moment | None = None) -> Outc
         return Outcome(status, **texts)
 
 
-def _child(arguments: list[str], place: str, moment: Moment | None, files: dict[str, Path]) -> None:
+def _child(
+    work: list[str] | str, place: str, moment: Moment | None, files: dict[str, Path]
+) -> None:
     """Never returns; nothing of the parent's is flushed or cleaned up."""
     status = 70
     try:
@@ -92,11 +110,19 @@ def _child(arguments: list[str], place: str, moment: Moment | None, files: dict[
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         calls = Calls(moment)
-        sys.argv = ["deepccg", *arguments]
         try:
-            main()
+            if isinstance(work, str):
+                sys.argv = ["-c"]
+                exec(work, {"__name__": "__main__"})  # noqa: S102  (a test's own program)
+            else:
+                sys.argv = ["deepccg", *work]
+                main()
+            status = 0
         except SystemExit as left:
             status = int(left.code or 0)
+        except Exception:  # noqa: BLE001  (said as Python itself would)
+            traceback.print_exc()
+            status = 1
         files["calls"].write_text(calls.seen)
         sys.stdout.flush()
         sys.stderr.flush()
@@ -199,7 +225,7 @@ class Figures:
     mismatches: int = 0
 
 
-Forks = Callable[[list[str], str, Moment | None], Outcome]
+Forks = Callable[..., Outcome]  # as fork
 
 
 def command_of(method: str) -> list[str]:
@@ -265,13 +291,14 @@ def prepare() -> None:
     import torch._dynamo  # which torch.func imports when it is first used
 
     import deepccg.cli
+    import deepccg.estimator
     import deepccg.experiment
     import deepccg.report
     from deepccg.streams import load_dataset
 
-    assert all((deepccg.cli, deepccg.experiment, deepccg.report))
+    assert all((deepccg.cli, deepccg.estimator, deepccg.experiment, deepccg.report))
     torch.set_num_threads(1)
-    assert len(load_dataset("digits").train)  # which imports scikit-learn
+    assert len(load_dataset("digits").train)  # read once
 
 
 def serve() -> None:
@@ -280,7 +307,7 @@ def serve() -> None:
     for line in sys.stdin:
         order = json.loads(line)
         moment = Moment(**order["moment"]) if order["moment"] else None
-        done = fork(order["arguments"], order["place"], moment)
+        done = fork(order["work"], order["place"], moment, order["environment"])
         sys.stdout.write(json.dumps(asdict(done)) + "\n")
         sys.stdout.flush()
 

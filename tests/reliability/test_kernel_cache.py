@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from killing import Forks, Outcome
 from PIL import Image
 
 from deepccg.kernel_build import COMPILERS, file_name
@@ -32,24 +33,28 @@ __attribute__((constructor)) static void run() { std::ofstream(std::getenv("MARK
 """
 
 
-def start(cache: Path, program: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run a program in a process of its own; only planted code would write the file ``MARK``."""
-    own = {"DEEPCCG_CACHE": str(cache), "MARK": str(cache.parent / "mark")}
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env=os.environ | own | environment,
-        capture_output=True,
-        text=True,
-    )
-    assert not (cache.parent / "mark").exists()
-    return done
+Start = Callable[..., Outcome]
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def start(forks: Forks) -> Start:
+    """Runs a program in a process of its own; only planted code would write the file ``MARK``."""
+
+    def call(cache: Path, program: list[str] | str, **environment: str) -> Outcome:
+        own = {"DEEPCCG_CACHE": str(cache), "MARK": str(cache.parent / "mark")}
+        place = str(cache.parent)
+        done = forks(program, place, environment=dict(os.environ) | own | environment)
+        assert not (cache.parent / "mark").exists()
+        return done
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def built(start: Start, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A cache with the real library."""
     cache = tmp_path_factory.mktemp("built") / "cache"
-    assert start(cache, ASK).stdout == "None\n"
+    assert start(cache, ASK).out == "None\n"
     return cache
 
 
@@ -79,11 +84,13 @@ DAMAGES = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
-def test_a_damaged_library_is_compiled_again(library: Path, damage: Callable[[Path], None]) -> None:
+def test_a_damaged_library_is_compiled_again(
+    start: Start, library: Path, damage: Callable[[Path], None]
+) -> None:
     whole = library.read_bytes()
     damage(library)
     done = start(library.parents[1], ASK)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "None\n", "")
+    assert (done.status, done.out, done.err) == (0, "None\n", "")
     assert library.read_bytes() == whole
     assert list(library.parent.iterdir()) == [library]
 
@@ -115,13 +122,13 @@ def open_to_all(path: Path) -> None:
     [(give_away, 0), (give_away, 1), (open_to_all, 0), (open_to_all, 1), (open_to_all, 2)],
 )
 def test_code_that_may_be_anothers_is_not_loaded_and_one_line_says_so(
-    planted: Path, above: int, change: Callable[[Path], None]
+    start: Start, planted: Path, above: int, change: Callable[[Path], None]
 ) -> None:
     place = [planted, *planted.parents][above]
     change(place)
     done = start(planted.parents[1], LEARN)
-    assert (done.returncode, done.stdout) == (0, "(20,)\n")
-    (warning, _source) = done.stderr.splitlines()  # Python adds the line of code
+    assert (done.status, done.out) == (0, "(20,)\n")
+    (warning, _source) = done.err.splitlines()  # Python adds the line of code
     assert f"UserWarning: compiled kernels are not used, as {place} " in warning
     assert warning.endswith("set DEEPCCG_CACHE to a directory of your own")
     assert planted.exists()
@@ -129,7 +136,7 @@ def test_code_that_may_be_anothers_is_not_loaded_and_one_line_says_so(
 
 @pytest.mark.slow
 @needs_root
-def test_a_run_says_it_in_one_line(tmp_path: Path) -> None:
+def test_a_run_says_it_in_one_line(start: Start, tmp_path: Path) -> None:
     place = tmp_path / "cache" / "kernels"
     place.mkdir(parents=True)
     place.chmod(0o777)
@@ -139,15 +146,14 @@ def test_a_run_says_it_in_one_line(tmp_path: Path) -> None:
         Image.new("RGB", (16, 16), (40 * i, 0, 0)).save(file)
     arguments = ["run", "--dataset", str(tmp_path / "pets"), "--method", "sgd"]
     arguments += ["--out", str(tmp_path / "runs")]
-    program = f"import sys; from deepccg.cli import main; sys.argv[1:] = {arguments}; main()"
-    done = start(place.parent, program)
-    assert done.returncode == 0
-    (warning,) = [line for line in done.stderr.splitlines() if not line.startswith("decoding")]
+    done = start(place.parent, arguments)
+    assert done.status == 0
+    (warning,) = [line for line in done.err.splitlines() if not line.startswith("decoding")]
     assert warning.startswith(f"Warning: compiled kernels are not used, as {place} can be written")
 
 
 @pytest.mark.slow
-def test_a_kill_while_compiling_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_a_kill_while_compiling_leaves_nothing_behind(start: Start, tmp_path: Path) -> None:
     kernels = tmp_path / "cache" / "kernels"
     environment = os.environ | {"DEEPCCG_CACHE": str(kernels.parent)}
     arguments = [sys.executable, "-c", ASK]
@@ -159,15 +165,15 @@ def test_a_kill_while_compiling_leaves_nothing_behind(tmp_path: Path) -> None:
     process.wait()
     assert list(kernels.glob(".*.tmp/*"))
     assert not list(kernels.glob("*.so"))
-    assert start(kernels.parent, ASK).stdout == "None\n"
+    assert start(kernels.parent, ASK).out == "None\n"
     (library,) = kernels.iterdir()
     assert library.suffix == ".so"
 
 
-def test_a_compiler_may_say_anything(tmp_path: Path) -> None:
+def test_a_compiler_may_say_anything(start: Start, tmp_path: Path) -> None:
     broken = tmp_path / "broken"
     broken.write_bytes(b"#!/bin/sh\nprintf '\\377\\376\\n' >&2\nprintf '\\200'\nexit 1\n")
     broken.chmod(0o755)
     noisy = f"import logging; logging.basicConfig(level=logging.DEBUG)\n{ASK}"
     done = start(tmp_path / "cache", noisy, CXX=str(broken))
-    assert (done.returncode, done.stdout) == (0, "broken could not compile the kernels\n")
+    assert (done.status, done.out) == (0, "broken could not compile the kernels\n")

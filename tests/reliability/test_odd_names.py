@@ -2,12 +2,13 @@
 
 import json
 import os
-import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from killing import Forks, Outcome
 from matplotlib.text import Text
 from PIL import Image
 
@@ -32,20 +33,21 @@ def write_pets(folder: bytes, classes: tuple[bytes, ...], names: bytes = b"%d.pn
     return Path(os.fsdecode(folder))
 
 
-def strictly(*arguments: object) -> subprocess.CompletedProcess[bytes]:
-    """Run the program where nothing but UTF-8 can be printed."""
-    program = "import sys; from deepccg.cli import main; sys.argv[0] = 'deepccg'; main()"
-    return subprocess.run(
-        [sys.executable, "-c", program, *map(str, arguments)],
-        env=os.environ | {"PYTHONIOENCODING": "utf-8:strict", "COLUMNS": "120"},
-        capture_output=True,
-    )
+@pytest.fixture
+def strictly(forks: Forks, tmp_path: Path) -> Callable[..., Outcome]:
+    """Runs the program where nothing but UTF-8 can be printed."""
+
+    def call(*arguments: object) -> Outcome:
+        variables = {**os.environ, "COLUMNS": "120"}
+        return forks([*map(str, arguments)], str(tmp_path), environment=variables)
+
+    return call
 
 
 @pytest.mark.slow
 @needs_bytes
 def test_images_whose_names_are_not_utf8_are_learned_and_labelled(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    strictly: Callable[..., Outcome], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DEEPCCG_CACHE", str(tmp_path / "cache"))
     odd = write_pets(os.fsencode(tmp_path / "odd"), (b"a", b"b"), b"%d\xff.png")
@@ -53,21 +55,23 @@ def test_images_whose_names_are_not_utf8_are_learned_and_labelled(
     finished = run(dataset=str(odd), method="sgd", directory=tmp_path / "run")
     assert finished.directory == tmp_path / "run"
     shown = strictly("predict", tmp_path / "run", odd)
-    assert (shown.returncode, shown.stderr) == (0, b"")
-    assert b"a/3\\udcff.png" in shown.stdout
-    entries = json.loads(strictly("predict", tmp_path / "run", odd, "--json").stdout)
+    assert (shown.status, shown.err) == (0, "")
+    assert "a/3\\udcff.png" in shown.out
+    entries = json.loads(strictly("predict", tmp_path / "run", odd, "--json").out)
     assert [os.fsencode(odd / entry["image"]) for entry in entries] == [
         os.fsencode(odd) + b"/%s/%d\xff.png" % (name, i) for name in (b"a", b"b") for i in range(6)
     ]
     (odd / os.fsdecode(b"a/0\xff.png")).write_bytes(b"damaged")
     refused = strictly("predict", tmp_path / "run", odd)
-    assert refused.returncode == 2
-    assert refused.stderr.decode().count("\n") == 1
+    assert refused.status == 2
+    assert refused.err.count("\n") == 1
 
 
 @pytest.mark.slow
 @needs_bytes
-def test_classes_and_data_sets_whose_names_are_not_utf8_are_refused(tmp_path: Path) -> None:
+def test_classes_and_data_sets_whose_names_are_not_utf8_are_refused(
+    strictly: Callable[..., Outcome], tmp_path: Path
+) -> None:
     cache = tmp_path / "cache"
     folder = write_pets(os.fsencode(tmp_path / "pets"), (b"a\xff", b"b"))
     with pytest.raises(InputError, match=r"the class folder .* is not UTF-8: rename it"):
@@ -77,20 +81,22 @@ def test_classes_and_data_sets_whose_names_are_not_utf8_are_refused(tmp_path: Pa
         run(dataset=str(folder), method="sgd", directory=tmp_path / "run")
     assert not (tmp_path / "run").exists()
     refused = strictly("run", "--dataset", folder, "--out", tmp_path / "runs")
-    assert refused.returncode == 2
-    assert refused.stderr.decode().count("\n") == 1
+    assert refused.status == 2
+    assert refused.err.count("\n") == 1
     assert not (tmp_path / "runs").exists()
 
 
 @pytest.mark.slow
 @needs_bytes
-def test_a_place_whose_name_is_not_utf8_is_written_and_reported(tmp_path: Path) -> None:
+def test_a_place_whose_name_is_not_utf8_is_written_and_reported(
+    strictly: Callable[..., Outcome], tmp_path: Path
+) -> None:
     place = tmp_path / os.fsdecode(b"out\xff")
     settings = ["--method", "sgd", "--set", "stream.examples_per_class=4"]
-    assert strictly("run", *settings, "--out", place).returncode == 0
+    assert strictly("run", *settings, "--out", place).status == 0
     page = tmp_path / "page.html"
     shown = strictly("report", place, "--out", page, "--export", place / "figures")
-    assert (shown.returncode, shown.stderr) == (0, b"")
+    assert (shown.status, shown.err) == (0, "")
     assert "sgd" in page.read_text(encoding="utf-8")
     assert list((place / "figures").glob("*.png"))
 
