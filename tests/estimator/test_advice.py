@@ -6,6 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from sklearn.datasets import load_digits
+from torch import nn
 
 from deepccg import CCGClassifier, DeepCCGClassifier, DeepCCGWarning
 
@@ -21,6 +24,13 @@ CASES: dict[str, tuple[dict[str, Any], Any, Any, str, str]] = {
     "rows": ({"batch_size": 400}, np.tile(X, (10, 1)), np.tile(Y, 10), "400 rows", "batch_size=10"),
     "scales": (OFF, APART, Y, "times as much", "standardize=True"),
     "scales, identity": ({"encoder": "identity"}, APART, Y, "times as much", "StandardScaler"),
+    "one of twenty features is small": (
+        OFF,
+        X[:, :20] * np.where(np.arange(20) == 3, 1e-5, 1.0),
+        Y,
+        "times as much",
+        "standardize=True",
+    ),
     "embeddings": ({}, UNIT, Y, "unit length", "encoder='identity'"),
 }
 QUIET: dict[str, tuple[dict[str, Any], Any, Any]] = {
@@ -103,3 +113,45 @@ def test_the_closed_form_warns_of_scales_that_nothing_makes_alike(rows: int) -> 
     assert said(APART, "auto") == []
     constant = np.where(np.arange(40) == 3, 1234.567, X)  # but for rounding
     assert said(constant, "identity") == said(UNIT, "identity") == []
+
+
+@pytest.fixture(scope="module")
+def activations() -> tuple[Any, Any]:
+    """Of digits, class after class, by a network with ReLU whose weights decay: units die."""
+    digits = load_digits()
+    x, y = torch.tensor(digits.data / 8 - 1, dtype=torch.float32), torch.tensor(digits.target)
+    generator = torch.Generator().manual_seed(0)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        body = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU())
+        head = nn.Linear(128, 10)
+    optimiser = torch.optim.Adam([*body.parameters(), *head.parameters()], 0.003, weight_decay=0.01)
+    for _ in range(20):
+        for rows in torch.randperm(900, generator=generator).split(50):
+            optimiser.zero_grad()
+            nn.functional.cross_entropy(head(body(x[rows])), y[rows]).backward()
+            optimiser.step()
+    order = np.argsort(digits.target[900:], kind="stable")
+    with torch.no_grad():
+        return body(x[900:]).numpy()[order], digits.target[900:][order]
+
+
+@pytest.mark.parametrize("rows", [1, 10, 100])
+@pytest.mark.parametrize("classifier", [CCGClassifier, DeepCCGClassifier])
+def test_units_that_hardly_ever_fire_are_no_other_scale(
+    classifier: Any, rows: int, activations: tuple[Any, Any]
+) -> None:
+    z, y = activations
+    deviation = z[:100].std(axis=0)
+    deviation = deviation[deviation > 0]
+    assert deviation.max() > 1e4 * deviation.min()  # between two features such a ratio means units
+
+    def said(x: Any) -> list[str]:
+        model = classifier(encoder="identity", random_state=0)
+        return [
+            t for i in range(0, 100, rows) for t in told(model, x[i : i + rows], y[i : i + rows])
+        ]
+
+    assert said(z) == []
+    (text,) = said(z * np.where(np.arange(128) == np.argmax(z.std(axis=0)), 1e5, 1.0))
+    assert "times as much" in text

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from deepccg.experiment import run
+from deepccg.report.assemble import assemble_report
 
 # Processes that import torch, and a browser.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -139,7 +140,7 @@ def test_a_page_follows_a_run(learning, server, browser):
     expect(unfinished).to_contain_text("0 of 60")
     allowed.write_text("51")
     expect(unfinished).to_contain_text("50 of 60")
-    expect(page.locator("#live")).to_contain_text("1 run unfinished")
+    expect(page.locator("#live")).to_contain_text("1 running, 0 stopped")
     expect(page.locator("#changed")).to_have_text(re.compile(r"last changed at \d+:\d\d:\d\d"))
 
     page.get_by_role("button", name="SGD", exact=True).click()
@@ -221,6 +222,34 @@ def test_a_changed_setting_keeps_folds_and_order(server, place, browser):
     means = [float(text.split()[0]) for text in cells]
     assert means == sorted(means)
     assert sort.locator(".sort").evaluate("(e) => e === document.activeElement")
+    page.context.close()
+
+
+def test_a_killed_run_is_told_from_one_that_learns(start, server, place, browser):
+    allowed = place.parent / "allowed-2"
+    allowed.write_text("3")
+    program = start(
+        sys.executable, "-c", PACED_RUN, allowed, "run", "--method", "sgd", "--out", place,
+        "--set", "stream.examples_per_class=30", "--checkpoint-every", "1",
+    )  # fmt: skip
+    page = browser.new_context().new_page()
+    page.goto(server[1])
+    expect = pytest.importorskip("playwright.sync_api").expect
+    state = page.locator("section.unfinished tbody tr td").first
+    expect(state).to_have_text("running", timeout=WAIT)
+    expect(page.locator("#live")).to_contain_text("1 running, 0 stopped")
+    program.process.kill()
+    program.process.communicate()
+    expect(state).to_contain_text("stopped: deepccg resume ", timeout=WAIT)
+    expect(page.locator("#live")).to_contain_text("0 running, 1 stopped")
+
+    command = state.inner_text().removeprefix("stopped: ")
+    written = assemble_report([place]).page()
+    assert f"stopped: {command}<" in written
+    resumed = start(PROGRAM, *command.split()[1:])
+    assert resumed.process.wait() == 0
+    expect(page.locator("section.unfinished")).to_have_count(0, timeout=WAIT)
+    assert "stopped: " not in assemble_report([place]).page()
     page.context.close()
 
 

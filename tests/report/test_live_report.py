@@ -4,6 +4,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from deepccg.report.assemble import Known, assemble_report, read_report
 from deepccg.report.live import LiveReport
@@ -34,8 +35,13 @@ def test_a_page_is_made_again_only_where_a_file_changed(place: Path, runs: Path)
     records.write_bytes(b"".join(lines[:-1]) + lines[-1][:20])  # being written
     report.update()
     assert report.version.tag != first.tag
-    assert "1 run unfinished" in content(report)
+    assert "0 running, 1 stopped" in content(report)
     assert " of 20" in content(report)
+    with FileLock(place / "er" / ".lock"):
+        report.update()
+        assert "1 running, 0 stopped" in content(report)
+    report.update()  # no file that holds results changed
+    assert f"stopped: deepccg resume {place / 'er'}<" in content(report)
     records.write_bytes(b"".join(lines))
     report.update()
     assert report.version.content == first.content  # the same runs give the same bytes

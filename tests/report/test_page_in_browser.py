@@ -112,6 +112,30 @@ def test_filters_act_on_everything_and_stay_in_the_address(page_file, open_page)
     assert again.problems == []
 
 
+def test_on_a_phone_filters_are_one_line_that_stays(page_file, open_page):
+    tab = open_page(page_file, width=390)
+    filters = tab.page.locator(".filters")
+    chip = tab.page.get_by_role("button", name="DeepCCG", exact=True)
+    for down in (0, 1500):
+        tab.page.evaluate(f"scrollTo({{top: {down}, behavior: 'instant'}})")
+        assert not chip.is_visible()
+        box = filters.bounding_box()
+        assert box["height"] < 60
+        assert (box["y"] == 0) == (down > 0)
+    fold = tab.page.get_by_role("button", name="Filters")
+    fold.click()
+    assert fold.get_attribute("aria-expanded") == "true"
+    chip.click()
+    assert filters.bounding_box()["height"] < 700  # of 800
+    fold.click()
+    assert not chip.is_visible()
+    assert shown_rows(tab) == ["DeepCCG"]
+    assert tab.page.locator("#state").inner_text() == "1 of 3 settings shown"
+    tab.page.get_by_role("button", name="Show all").click()
+    assert shown_rows(tab).count("ER") == 3
+    assert tab.problems == []
+
+
 @pytest.mark.parametrize(
     ("facet", "value", "left"),
     [("stream", "shifting window", 1), ("scenario", "class-incremental", 1)],

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 FEWEST_STORED = 5  # examples of a class, below which its mean is a guess
 LARGEST_RATIO = 1e4  # of two features' deviations
+HARDLY_USED = 0.05  # of many features: units of a network that hardly ever fire vary little
 ROUNDING = 1e-9  # of a feature's size: it varies no more than that if it is constant
 LARGEST_STEP = 300  # rows: many more than a step learns from
 LOOKED_AT = 100  # examples after whose arrival inputs are no longer looked at
@@ -100,10 +101,13 @@ def _scales(variance: Tensor, size: Tensor, cure: str) -> Iterator[tuple[str, st
     """Yield whether features ``[F]`` of this size vary by far too different amounts."""
     deviation = variance.sqrt()
     deviation = deviation[deviation > ROUNDING * size]
-    ratio = float(deviation.max() / deviation.min()) if len(deviation) else 1.0
+    if not len(deviation):
+        return
+    smallest = deviation.sort().values[int(HARDLY_USED * (len(deviation) - 1))]
+    ratio = float(deviation.max() / smallest)
     if ratio > LARGEST_RATIO:
         text = (
             f"the largest feature varies {ratio:.0g} times as much as the smallest, which then "
-            f"counts for nothing: {cure}"
+            f"count for nothing: {cure}"
         )
         yield "scales", text

@@ -184,7 +184,8 @@ def is_finished(config: RunConfig, target: RunDirectory) -> bool:
 @contextlib.contextmanager
 def _locked(target: RunDirectory) -> Iterator[None]:
     """Exclude other processes; the lock of a killed process disappears with it."""
-    lock = FileLock(target.lock_path, blocking=False)
+    # Not at once: a report may be looking whether the lock is held (``RunDirectory.running``).
+    lock = FileLock(target.lock_path, timeout=0.2, poll_interval=0.02)
     try:
         target.path.mkdir(parents=True, exist_ok=True)
         lock.acquire()

@@ -24,6 +24,9 @@ from deepccg.records.files import (
 from deepccg.records.recorded_run import RecordedRun
 from deepccg.records.schema import Record, RecordError, record_from_json, record_line
 
+if os.name == "posix":
+    import fcntl
+
 _LARGEST_RECORDS = 1 << 30  # bytes that are read; a run of the paper's size has some 100,000
 
 
@@ -104,8 +107,8 @@ class RunDirectory(RecordedRun):
                 check_regular(getattr(self, name))
 
     @property
-    def stamp(self) -> tuple[tuple[int, int] | None, ...]:
-        """Sizes and times of change of the files that hold results: another one if any changed."""
+    def stamp(self) -> tuple[object, ...]:
+        """Another one as soon as a file that holds results changed, or the run began or stopped."""
         paths = (
             self.config_path,
             self.records_path,
@@ -114,7 +117,24 @@ class RunDirectory(RecordedRun):
             self.environment_path,
             self.timing_path,
         )
-        return tuple(map(file_stamp, paths))
+        return self.running, *map(file_stamp, paths)
+
+    @property
+    def running(self) -> bool:
+        """Whether a process is writing here: whether it holds the lock, which goes with it.
+
+        Where locks are not those of POSIX, the lock's file is asked for alone.
+        """
+        try:
+            with open_regular(self.lock_path) as file:
+                if os.name != "posix":
+                    return True
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # for a moment: a run waits longer
+                return False
+        except BlockingIOError:
+            return True
+        except (OSError, RecordError):  # no file, or nothing that could be a lock
+            return False
 
     @property
     def recency(self) -> tuple[int, int]:

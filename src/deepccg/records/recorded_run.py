@@ -108,6 +108,11 @@ class RecordedRun(ABC):
         return next(iter(_timings(self.part("timing"))), None)
 
     @property
+    def running(self) -> bool:
+        """Whether a process is writing it now."""
+        return False
+
+    @property
     def finished(self) -> bool:
         """Whether the run reached the end of its stream and was scored there."""
         return any(evaluation.final for evaluation in self.evaluations())

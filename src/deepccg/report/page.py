@@ -78,6 +78,7 @@ def report_page(
         settings=len(comparisons),
         folded=len(comparisons) > _FEW,
         unfinished=unfinished_table(going) if going else None,
+        running=sum(run.running for run in unfinished),
         unfinished_figures=_unfinished_figures(going, styles),
         facets=_facets(comparisons, styles),
         slots={label: style.slot for label, style in styles.items()},

@@ -20,6 +20,7 @@ class Run:
     environment: Mapping[str, Any] | None = None  # the content of ``environment.json``
     seconds: float | None = None  # of learning, without scoring, where that was recorded
     training: tuple[Training, ...] = ()  # losses of some steps, in order of time
+    running: bool = False  # whether a process was writing it when it was read
     changes: Mapping[str, Any] = field(default_factory=dict)  # from its preset, by dotted names
     # Whether method, network and reading are those of one of the package's presets: only then the
     # paper's number stands beside it. The records alone do not say.
@@ -66,6 +67,7 @@ def read_any_run(recorded: RecordedRun) -> Run:
     for table in ("stream", "method", "evaluation"):
         if not isinstance(config.get(table), dict):
             raise RecordError(f"{recorded.path}: its configuration has no table {table!r}")
+    running = recorded.running  # asked first: what ends meanwhile is then complete
     records = recorded.records()
     evaluations = tuple(record for record in records if isinstance(record, Evaluation))
     timing = recorded.timing()
@@ -79,4 +81,5 @@ def read_any_run(recorded: RecordedRun) -> Run:
         environment=recorded.environment(),
         seconds=timing.learning_seconds if timing is not None and whole else None,
         training=tuple(record for record in records if isinstance(record, Training)),
+        running=running,
     )

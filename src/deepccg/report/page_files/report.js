@@ -152,6 +152,8 @@
     if (chip) {
       const { facet, value } = chip.dataset;
       if (!chosen[facet].delete(value)) chosen[facet].add(value);
+    } else if (event.target.id === "fold") {
+      event.target.ariaExpanded = String(filters.classList.toggle("open"));
     } else if (event.target.id === "clear") {
       for (const facet of FACETS) chosen[facet].clear();
       search.value = "";
