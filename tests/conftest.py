@@ -20,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).parent / "reliability"))
 from killing import Forks, Moment, Outcome
 
 torch.set_num_threads(1)
+QUICK_METHODS = ("er", "ccg", "deepccg")  # of tests that are slow for most
 
 # A busy machine is slow, not wrong: no deadlines, no health check of the clock.
 settings.register_profile(
@@ -36,8 +37,14 @@ settings.register_profile(
 settings.load_profile("default")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Slow tests first: the processes that run them side by side then end together."""
+    for item in items:
+        if item.get_closest_marker("slow_for_most"):
+            given = item.callspec.params.values()
+            if not any(each in given for each in QUICK_METHODS):
+                item.add_marker(pytest.mark.slow)
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 

@@ -73,6 +73,7 @@ def test_without_a_checkpoint_the_page_says_so(deepccg, runs, place):
     assert "ER: no checkpoint in the run directory" in (place / "report.html").read_text()
 
 
+@pytest.mark.slow
 def test_tables_and_figures_are_exported(deepccg, runs, place):
     done = deepccg("report", runs, "--export", "files")
     assert done.code == 0

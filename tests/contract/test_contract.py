@@ -53,8 +53,9 @@ SUBJECTS: dict[str, tuple[type[Learner], Config | None]] = {
     },
 }
 
+QUICK = ("er", "ccg", "deepccg")  # a learner of each kind; the others are not in the inner loop
 CASES = [
-    pytest.param(check, id=f"{subject}-{name}")
+    pytest.param(check, id=f"{subject}-{name}", marks=[pytest.mark.slow] * (subject not in QUICK))
     for subject, (method, config) in SUBJECTS.items()
     for name, check in learner_checks(method, config)
 ]

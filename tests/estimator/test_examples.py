@@ -48,6 +48,7 @@ def test_digits_become_files(own_images: dict[str, Any], tmp_path: Path) -> None
     assert {Image.open(file).size for file in files} == {(20, 20)}
 
 
+@pytest.mark.slow
 def test_docstrings_of_installed_packages(
     text_stream: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -91,6 +92,7 @@ def test_new_classes(capsys: pytest.CaptureFixture[str]) -> None:
     assert printed[-1].endswith("stored: 100 ([10, 10, 10, 10, 10, 10, 10, 10, 10, 10])")
 
 
+@pytest.mark.slow
 def test_tabular_drift(capsys: pytest.CaptureFixture[str]) -> None:
     found = runpy.run_path(str(EXAMPLES / "tabular_drift.py"))["main"](rows=60)
     printed = capsys.readouterr().out.splitlines()

@@ -71,6 +71,7 @@ def held(container: Any) -> list[Any]:
     return [int(value) if isinstance(value, np.longdouble) else value for value in plain]
 
 
+@pytest.mark.slow
 @settings(max_examples=600)
 @given(st.lists(st.tuples(values, st.sampled_from(CONTAINERS)), min_size=1, max_size=5), st.data())
 def test_labels_are_equal_where_python_says_so(calls: Any, data: st.DataObject) -> None:

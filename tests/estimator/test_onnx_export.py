@@ -195,6 +195,7 @@ class Branching(nn.Module):
         return x if float(x.sum()) > 0 else -x
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("encoder", "message"), [(Noisy(), "differ by"), (Branching(), "cannot be written as ONNX")]
 )

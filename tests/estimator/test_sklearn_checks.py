@@ -16,12 +16,15 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # what the suite's data deser
 
 @parametrize_with_checks(
     [
-        CCGClassifier(),
         CCGClassifier("identity", class_prior="observed", half_lives=(50,)),
-        DeepCCGClassifier(),
         DeepCCGClassifier(encoder="identity", epochs=1),
-        DeepCCGClassifier("er", epochs=3),
     ]
 )
 def test_scikit_learn_accepts_it(estimator: Any, check: Callable[[Any], None]) -> None:
+    check(estimator)
+
+
+@pytest.mark.slow
+@parametrize_with_checks([CCGClassifier(), DeepCCGClassifier(), DeepCCGClassifier("er", epochs=3)])
+def test_scikit_learn_accepts_its_networks(estimator: Any, check: Callable[[Any], None]) -> None:
     check(estimator)

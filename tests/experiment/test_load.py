@@ -29,9 +29,10 @@ def copy(finished: RunResult, tmp_path: Path) -> Path:
     return Path(shutil.copytree(finished.directory, tmp_path / "run"))
 
 
+@pytest.mark.slow_for_most
 @pytest.mark.parametrize("method", METHODS)
-def test_a_loaded_learner_predicts_as_the_runs_did(tmp_path: Path, method: str) -> None:
-    result = run(directory=tmp_path / "run", method=method, **QUICK)
+def test_a_loaded_learner_predicts_as_the_runs_did(tmp_path: Path, shorter, method: str) -> None:
+    result = run(directory=tmp_path / "run", method=method, **QUICK, **shorter(method))
     loaded = load(tmp_path / "run")
     assert type(loaded) is METHODS[method]
     x = torch.from_numpy(load_dataset("digits").test.x)

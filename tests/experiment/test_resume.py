@@ -52,6 +52,7 @@ def uninterrupted(
     return written
 
 
+@pytest.mark.slow_for_most
 @pytest.mark.parametrize(
     ("method", "step"),
     [*((method, 13) for method in METHODS), *(("deepccg", step) for step in (1, 2, 5, STEPS))],
@@ -78,6 +79,7 @@ def test_a_run_continues_from_its_last_checkpoint(
     assert contents(tmp_path / "run") == uninterrupted(method)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["er", "ccg"])
 @pytest.mark.parametrize("kind", ["patches", "fourier"])
 @pytest.mark.parametrize("step", [1, 13])
@@ -93,6 +95,7 @@ def test_a_run_on_fixed_features_continues(
     assert contents(tmp_path / "run") == contents(tmp_path / "whole")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "stream"),
     [
@@ -118,6 +121,7 @@ def test_a_run_on_any_stream_continues(
     assert contents(tmp_path / "run") == contents(tmp_path / "whole")
 
 
+@pytest.mark.slow_for_most
 @pytest.mark.parametrize("method", ONLINE)
 def test_records_after_the_last_checkpoint_are_written_again(
     tmp_path: Path, uninterrupted, checkpoint_every, interrupted, shorter, method: str

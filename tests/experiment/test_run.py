@@ -80,6 +80,7 @@ def test_the_records_say_what_the_learner_predicts(finished: RunResult) -> None:
     assert len(final["tasks"]) == 5
 
 
+@pytest.mark.slow_for_most
 @pytest.mark.parametrize("method", METHODS)
 def test_the_same_seed_gives_the_same_bits(method: str, tmp_path: Path, shorter) -> None:
     settings = {"method": method, **QUICK, **shorter(method)}

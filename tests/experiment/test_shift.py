@@ -93,6 +93,7 @@ def test_the_records_agree_with_a_loop_by_hand(tmp_path: Path, method: str, clas
     assert any(shift.correct_after != shift.correct_before for shift in moved)
 
 
+@pytest.mark.slow_for_most
 @pytest.mark.parametrize("method", ONLINE)
 def test_recording_leaves_learning_as_it_is(tmp_path: Path, method: str) -> None:
     fewer = {"method.passes": 4} if method == "gdumb" else {}  # which trains at every look
@@ -130,6 +131,7 @@ def contents(directory: Path) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in files if file.name not in left_out}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", SOME)
 def test_an_interrupted_run_writes_the_same(
     tmp_path: Path, checkpoint_every, stop_at, interrupted, method: str

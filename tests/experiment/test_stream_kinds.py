@@ -12,6 +12,7 @@ QUICK = {"dataset": "digits", "stream.examples_per_class": 6, "memory": 20, "eva
 NEED_TASKS = {"ewc", "packnet", "agem"}
 
 
+@pytest.mark.slow_for_most
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("kind", ["blurry", "domain"])
 def test_every_method_runs_or_is_refused_in_one_line(tmp_path, kind: str, method: str) -> None:

@@ -254,6 +254,7 @@ FIELDS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "fields"),
     [

@@ -238,6 +238,7 @@ def test_the_likeliest_strength_follows_the_data() -> None:
     assert likelihood(much) >= max(likelihood(nu) for nu in (1, 10, 100, 1000))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("student_t", [False, True])
 @pytest.mark.parametrize("half_life", [math.inf, 300.0])
 def test_following_is_solving_afresh(student_t: bool, half_life: float) -> None:

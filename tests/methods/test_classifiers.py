@@ -9,7 +9,7 @@ from deepccg.networks import NetworkConfig, build_network
 from deepccg.testing.toy import LABELS, NEW_TASK, TASKS, askable, toy_batch, toy_probe, toy_stream
 
 VARIANTS = [
-    *((name, {}) for name in METHODS),
+    *((name, {"passes": 4} if name == "gdumb" else {}) for name in METHODS),
     ("deepccg", {"embedding_scale": "fitted", "variance": "per-class"}),
     ("deepccg", {"embedding_scale": "learned", "normalise": True}),
     ("esmer", {"predict_with": "working"}),
@@ -22,6 +22,7 @@ def make(name: str, fields: dict, classes: tuple[int, ...] = ()) -> Learner:
     return method(network, method.Config(**fields), memory=12, classes=classes, seed=0)
 
 
+@pytest.mark.slow_for_most
 @pytest.mark.parametrize(("name", "fields"), VARIANTS)
 @pytest.mark.parametrize("declared", [(), LABELS], ids=["undeclared", "declared"])
 def test_classifying_the_representation_is_predicting(name: str, fields: dict, declared) -> None:
@@ -50,6 +51,7 @@ def test_a_classifier_stays_what_it_was(name: str, fields: dict) -> None:
     assert torch.equal(classify(z), before)
 
 
+@pytest.mark.slow_for_most
 @pytest.mark.parametrize(("name", "fields"), VARIANTS)
 def test_asking_changes_nothing(name: str, fields: dict) -> None:
     asked, silent = make(name, fields), make(name, fields)

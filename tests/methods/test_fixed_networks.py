@@ -52,6 +52,7 @@ def built(method: str, kind: str) -> Learner:
     return learner(fixed(kind), learner.Config(**steps), memory=MEMORY, classes=LABELS, seed=0)
 
 
+@pytest.mark.slow_for_most
 @pytest.mark.parametrize("kind", ["patches", "fourier", "frozen"])
 @pytest.mark.parametrize("method", METHODS)
 def test_it_learns_and_resumes_and_the_embedding_stays(method: str, kind: str) -> None:

@@ -89,6 +89,7 @@ def test_a_step_size_by_the_old_name_is_for_one_step():
     assert learner.optimiser.lr == learner.config.lr
 
 
+@pytest.mark.slow
 def test_moved_modules_import_with_a_warning():
     code = f"import warnings; warnings.simplefilter('always'); import {', '.join(MOVED_MODULES)}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

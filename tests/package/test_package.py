@@ -31,6 +31,7 @@ def test_importing_the_package_imports_nothing_heavy() -> None:
     assert "deepccg" in loaded
 
 
+@pytest.mark.slow
 def test_estimators_load_no_experiment_code() -> None:
     code = (
         "import sys, deepccg.estimator.river;"

@@ -127,6 +127,7 @@ def test_a_part_is_printed_and_nothing_is_written() -> None:
     assert [file.read_bytes() for file in WRITTEN] == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [["--full", "--methods", "er"], []])
 def test_whole_tables_are_not_replaced_by_a_part(arguments: list[str]) -> None:
     before = [file.read_bytes() for file in WRITTEN]

@@ -80,6 +80,7 @@ def test_operations_of_partial_fit(number, random, most):
         assert operations_of(lambda batch=batch: model.partial_fit(*batch)) <= most[number]
 
 
+@pytest.mark.slow
 def test_operations_of_learn_one(random, most):
     model = RiverClassifier(seed=0, **SETTING)
     filled_rows = rows(500, random)

@@ -21,6 +21,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("check", CASES)
 def test_the_contract_holds(check) -> None:
     check()

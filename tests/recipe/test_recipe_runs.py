@@ -135,6 +135,7 @@ def cases() -> list[tuple[str, dict[str, object]]]:
     return [*alone, *((method, every) for method in RESUMED)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "fields"), cases(), ids=str)
 def test_a_run_that_was_interrupted_ends_bit_for_bit_the_same(
     method: str, fields: dict[str, object], tmp_path: Path

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from killing import SHORTER
 from PIL import Image
 
 from deepccg.cli import main
@@ -30,6 +31,7 @@ def written(result: RunResult) -> dict:
     return json.loads((result.directory / "audit.json").read_text(encoding="utf-8"))
 
 
+@pytest.mark.slow_for_most
 @pytest.mark.parametrize(
     ("method", "stream"),
     [
@@ -38,7 +40,8 @@ def written(result: RunResult) -> dict:
     ],
 )
 def test_every_method_keeps_to_the_protocol(tmp_path: Path, method: str, stream: str) -> None:
-    result = run(directory=tmp_path / "run", method=method, stream=stream, **QUICK)
+    settings = {"method": method, "stream": stream, **QUICK, **SHORTER.get(method, {})}
+    result = run(directory=tmp_path / "run", **settings)
     audit = written(result)
     assert audit == result.audit
     assert (audit["version"], audit["passed"], audit["violations"]) == (1, True, [])
@@ -108,6 +111,7 @@ def test_images_through_the_network_are_counted(
     assert passes["evaluation"]["backward_images"] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["deepccg", "icarl", "esmer", "multi-task"])
 @pytest.mark.parametrize("step", [3, 18])
 def test_an_interruption_leaves_no_trace(tmp_path: Path, method: str, step: int) -> None:

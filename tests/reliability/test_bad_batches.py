@@ -174,6 +174,7 @@ def proper(learner: Learner, task: Task | None, among: set[int]) -> None:
     assert set(learner.predict(vectors(9, "probe"), task).tolist()) <= among
 
 
+@pytest.mark.slow_for_most
 @pytest.mark.parametrize("name", METHODS)
 def test_tasks_of_one_class(name: str) -> None:
     learner = learner_of(name)
@@ -244,6 +245,7 @@ def test_labels_may_be_any_numbers(name: str) -> None:
     assert odd.classes == tuple(large[label] for label in renamed)
 
 
+@pytest.mark.slow_for_most
 @pytest.mark.parametrize("name", METHODS)
 def test_a_thousand_classes(name: str) -> None:
     learner = learner_of(name, memory=100)

@@ -74,6 +74,7 @@ def refused_whole(name: str, state: State, says: str = "") -> None:
     assert same(states(name)[1], learner.state_dict())
 
 
+@pytest.mark.slow_for_most
 @pytest.mark.parametrize("name", METHODS)
 def test_other_methods_shapes_and_versions_are_refused(name: str) -> None:
     tensors, meta = states(name)[0].tensors, states(name)[0].meta
@@ -134,6 +135,7 @@ junk = st.recursive(
 )
 
 
+@pytest.mark.slow
 @CASES
 @given(st.sampled_from(sorted(METHODS)), st.data())
 def test_any_change_of_the_header_is_loaded_or_refused(name: str, data: st.DataObject) -> None:
@@ -151,6 +153,7 @@ def test_any_change_of_the_header_is_loaded_or_refused(name: str, data: st.DataO
     load_or_refuse(name, State(state.tensors, meta), before)
 
 
+@pytest.mark.slow
 @CASES
 @given(st.sampled_from(sorted(METHODS)), st.data())
 def test_any_change_of_a_tensor_is_loaded_or_refused(name: str, data: st.DataObject) -> None:

@@ -20,6 +20,7 @@ ONCE = settings(
 PARTS = st.floats(0, 1)
 
 
+@pytest.mark.slow_for_most
 @pytest.mark.parametrize("method", METHODS)
 @ONCE
 @given(data=st.data())

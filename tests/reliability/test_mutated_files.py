@@ -16,6 +16,7 @@ from deepccg.core import StateMismatch
 FILES = int(os.environ.get("DEEPCCG_FUZZ_CASES", "60")) * 3
 
 
+@pytest.mark.slow_for_most
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_file_that_nobody_changed_is_loaded_and_used(kind: str, tmp_path: Path) -> None:
     figures = Figures()
@@ -23,6 +24,7 @@ def test_a_file_that_nobody_changed_is_loaded_and_used(kind: str, tmp_path: Path
     assert figures.loaded == 1
 
 
+@pytest.mark.slow
 def test_a_changed_file_is_loaded_and_used_or_refused(tmp_path: Path) -> None:
     figures = load_mutated(FILES, tmp_path, seed=1)
     assert figures.errors == []

@@ -101,6 +101,7 @@ def test_a_place_whose_name_is_not_utf8_is_written_and_reported(
     assert list((place / "figures").glob("*.png"))
 
 
+@pytest.mark.slow
 def test_class_names_with_dollar_signs_are_drawn_as_they_are(
     tmp_path: Path, command, monkeypatch: pytest.MonkeyPatch
 ) -> None:

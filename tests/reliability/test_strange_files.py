@@ -129,6 +129,7 @@ def test_resume_load_and_predict_name_the_file(
             entry(begun)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plant", KINDS)
 @pytest.mark.parametrize("name", FILES)
 def test_report_archive_and_reproduce_do_not_wait(

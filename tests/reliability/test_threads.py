@@ -19,6 +19,7 @@ from deepccg.estimator.river import RiverClassifier
 from deepccg.estimator.turns import Turns
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["deepccg", "er", "icarl"])
 def test_calls_from_threads_have_a_serial_order(method: str, tmp_path: Path) -> None:
     figures = call_from_threads(method, 400, tmp_path)

@@ -27,6 +27,7 @@ def disturb(*_: object) -> None:
     torch.rand(3), np.random.random(5), random.random()  # noqa: NPY002, S311
 
 
+@pytest.mark.slow_for_most
 @pytest.mark.parametrize("method", METHODS)
 def test_two_processes_give_the_same_bits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: Callable[[str], Whole], method: str

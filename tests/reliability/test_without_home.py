@@ -32,6 +32,7 @@ x = np.random.default_rng(0).normal(size=(20, 4))
 print(DeepCCGClassifier(random_state=0).partial_fit(x, np.arange(20) % 2).predict(x).shape)
 print(kernels.unavailable_reason(), default_cache_dir())
 """
+BOTH = (LEARN + CLI, "run", "--dataset", "./pets", "--method", "sgd")
 
 
 def _become() -> bool:
@@ -87,7 +88,8 @@ def run(place: Path) -> Run:
 
 def test_without_home_and_name(run: Run, place: Path) -> None:
     own = place / f"deepccg-{NOBODY}"
-    assert run(LEARN).stdout.splitlines()[0] == "(20,)"
+    assert run(*BOTH).stdout.splitlines()[0] == "(20,)"
+    assert (own / "pets").is_dir()
     assert stat.S_IMODE(own.stat().st_mode) == 0o700
     if any(map(shutil.which, COMPILERS)):
         times = {file: file.stat().st_mtime_ns for file in (own / "kernels").iterdir()}
@@ -95,15 +97,12 @@ def test_without_home_and_name(run: Run, place: Path) -> None:
         assert run(LEARN).stdout.splitlines()[1] == f"None {own}"
         assert {file: file.stat().st_mtime_ns for file in (own / "kernels").iterdir()} == times
     assert f"Cache: {own}" in run(CLI, "data", COLUMNS="200").stdout
-    run(CLI, "run", "--dataset", "./pets", "--method", "sgd")
-    assert (own / "pets").is_dir()
 
 
 def test_with_a_home_that_cannot_be_written(run: Run, place: Path) -> None:
     home = place / "home"
     home.mkdir(mode=0o755)
-    assert run(LEARN, HOME=str(home)).stdout.startswith("(20,)")
-    run(CLI, "run", "--dataset", "./pets", "--method", "sgd", HOME=str(home))
+    assert run(*BOTH, HOME=str(home)).stdout.startswith("(20,)")
     assert (place / f"deepccg-{NOBODY}" / "pets").is_dir()
     assert list(home.iterdir()) == []
 
@@ -112,8 +111,7 @@ def test_where_somebody_has_taken_the_name(run: Run, place: Path) -> None:
     taken = place / f"deepccg-{NOBODY}"
     taken.mkdir()
     taken.chmod(0o777)
-    assert run(LEARN).stdout.startswith("(20,)")
-    run(CLI, "run", "--dataset", "./pets", "--method", "sgd")
+    assert run(*BOTH).stdout.startswith("(20,)")
     assert list(taken.iterdir()) == []
     assert not [left for left in place.glob("deepccg-*") if left != taken]
 

@@ -151,6 +151,7 @@ def leave(monkeypatch, *arguments: object) -> object:
     return left.value.code
 
 
+@pytest.mark.slow
 def test_the_command_completes_what_it_reads(runs, tmp_path, monkeypatch):
     for seed in (0, 1):
         shutil.copytree(runs / "deepccg" / f"seed-{seed}", tmp_path / "runs" / f"seed-{seed}")

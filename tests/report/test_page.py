@@ -297,6 +297,7 @@ def test_what_costs_nothing_is_named(found):
     assert "Not shown, at no cost: SGD." in page
 
 
+@pytest.mark.slow
 def test_every_figure_is_exported(found, tmp_path):
     comparisons = group_runs(found)[:1]
     images = np.arange(3 * 64, dtype=np.uint8).reshape(3, 1, 8, 8)

@@ -77,6 +77,7 @@ def test_few_images_start_no_process(source: ImageSource, monkeypatch: pytest.Mo
     assert len(b"".join(decode_all(source, SHAPE))) == 300 * 90
 
 
+@pytest.mark.slow
 def test_a_process_decodes_other_formats_to_the_same_bit(picture) -> None:
     kinds = ("AVIF", "JPEG", "WEBP")
     images = [(k, encoded(picture(row, (84, 84)), k)) for k in kinds for row in range(8)]
@@ -85,6 +86,7 @@ def test_a_process_decodes_other_formats_to_the_same_bit(picture) -> None:
     decoder.close()
 
 
+@pytest.mark.slow
 def test_a_damaged_image_is_named_and_leaves_nothing(
     tmp_path: Path, source: ImageSource, by_processes: list[Decoder]
 ) -> None:
@@ -99,6 +101,7 @@ def test_a_damaged_image_is_named_and_leaves_nothing(
     assert all(process_of(decoder).returncode == 0 for decoder in by_processes)
 
 
+@pytest.mark.slow
 def test_a_killed_process_is_done_without(source: ImageSource, by_processes: list[Decoder]) -> None:
     parts = decode_all(source, SHAPE)
     content = next(parts) + next(parts)
@@ -115,6 +118,7 @@ def test_no_interpreter_to_start_is_done_without(
     assert all(decoder._process is None for decoder in by_processes)
 
 
+@pytest.mark.slow
 def test_processes_of_a_killed_parent_exit(tmp_path: Path) -> None:
     program = (
         "import itertools, sys; from pathlib import Path; import numpy as np\n"

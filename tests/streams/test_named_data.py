@@ -63,6 +63,7 @@ def test_impossible_sizes_are_refused(tmp_path: Path) -> None:
         load_dataset("digits", image_size=16)
 
 
+@pytest.mark.slow
 def test_an_unreachable_hub_is_one_clear_line(tmp_path: Path) -> None:
     names = ["cifar10", "mini-imagenet", "hf:owner/name:config"]
     script = (
