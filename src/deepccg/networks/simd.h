@@ -1,8 +1,8 @@
 // What the kernels share: SIMD registers of a few images, and loops in tiles of constant size.
 //
 // Images lie batch last, [height, width, channels, batch], the batch a multiple of kLanes. A lane
-// of a register belongs to an image, so that no lane stays empty, whatever the size of the images and
-// the number of channels, and what is computed of an image depends on no other.
+// of a register belongs to an image, so that no lane stays empty, whatever the size of the images
+// and the number of channels, and what is computed of an image depends on no other.
 
 #pragma once
 

@@ -128,8 +128,8 @@ struct Rows {
 
 // Transforms the pixels from (y, left) on into the columns of a row.
 template <class Transform>
-void transform_in(const Images<const float>& images, int64_t y, int64_t left, const float* zeros, Rows& rows,
-                  int64_t row, int64_t column) {
+void transform_in(const Images<const float>& images, int64_t y, int64_t left, const float* zeros,
+                  Rows& rows, int64_t row, int64_t column) {
   const float* pixels[Transform::kFrom];
   images.find<Transform::kFrom>(y, left, zeros, pixels);
   const int64_t channels = images.channels, batch = images.batch, stride = rows.stride;
@@ -232,7 +232,7 @@ Floats transform_weights(int64_t inputs, int64_t outputs, Weight weight) {
   return weights;
 }
 
-// Strips of tiles, as many columns as stay in the cache with three rows of taps, from top to bottom.
+// Strips of tiles, as wide as three rows of them stay in the cache, from top to bottom.
 template <class Weight>
 void convolve_rows(const Images<const float>& images, int64_t padding, Weight weight,
                    const Images<float>& results, int threads) {
