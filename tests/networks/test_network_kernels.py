@@ -58,10 +58,10 @@ def assert_near(ours: torch.Tensor, theirs: torch.Tensor) -> None:
 @settings(max_examples=60)
 @given(
     count=st.integers(0, 34),
-    inputs=st.integers(1, 7),
+    inputs=st.integers(1, 10),
     outputs=st.integers(1, 13),
     height=st.integers(1, 9),
-    width=st.integers(1, 9),
+    width=st.integers(1, 9) | st.just(23),
     kernel=st.sampled_from([1, 3, 5]),
     stride=st.integers(1, 3),
     layout=LAYOUTS,

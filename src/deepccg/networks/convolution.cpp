@@ -5,6 +5,7 @@
 
 #include "../core/kernel.h"
 #include "simd.h"
+#include "winograd.h"
 
 #include <algorithm>
 #include <vector>
@@ -17,6 +18,18 @@ namespace {
 
 struct Convolution : ConvolutionSizes {
   int64_t taps() const { return kernel * kernel; }
+
+  // Whether there are fewer products (winograd.h).
+  bool by_rows() const { return kernel == kTaps && stride == 1 && padding < kTaps; }
+
+  template <class Float>
+  Images<Float> images(Float* values) const {
+    return {values, height, width, inputs, batch};
+  }
+  template <class Float>
+  Images<Float> results(Float* values) const {
+    return {values, out_height, out_width, outputs, batch};
+  }
 
   // The input that output `at` reads through tap k; it may lie in the padding.
   int64_t input_of(int64_t at, int64_t k) const { return at * stride + k - padding; }
@@ -110,17 +123,22 @@ void correlate(const Convolution& c, const float* image, const float* gradient, 
     }
 }
 
-float total(const float* s) {
-  return ((s[0] + s[4]) + (s[1] + s[5])) + ((s[2] + s[6]) + (s[3] + s[7]));
-}
-
 }  // namespace
+
+// What the batch is a multiple of.
+KERNEL(lanes, int64_t* count) { *count = kLanes; }
 
 // images: [height, width, inputs, batch]; weights: [outputs, inputs, kernel, kernel];
 // results: [out_height, out_width, outputs, batch].
 KERNEL(convolve, const ConvolutionSizes* sizes, const float* images, const float* weights,
        float* results, int threads) {
   const Convolution c{*sizes};
+  const int64_t taps = c.taps();
+  if (c.by_rows())
+    return convolve_rows(
+        c.images(images), c.padding,
+        [=](int64_t o, int64_t i, int64_t k) { return weights[(o * c.inputs + i) * taps + k]; },
+        c.results(results), threads);
 #pragma omp parallel num_threads(threads)
   {
     std::vector<Term> terms;
@@ -133,7 +151,7 @@ KERNEL(convolve, const ConvolutionSizes* sizes, const float* images, const float
           if (y >= 0 && y < c.height && x >= 0 && x < c.width)
             terms.push_back({y * c.width + x, ky * c.kernel + kx});
         }
-      pixel(terms, c.inputs, c.outputs, c.batch, images, weights, c.taps(), c.inputs * c.taps(),
+      pixel(terms, c.inputs, c.outputs, c.batch, images, weights, taps, c.inputs * taps,
             results + at * c.outputs * c.batch);
     }
   }
@@ -143,6 +161,14 @@ KERNEL(convolve, const ConvolutionSizes* sizes, const float* images, const float
 KERNEL(convolve_images_gradient, const ConvolutionSizes* sizes, const float* gradient,
        const float* weights, float* images_gradient, int threads) {
   const Convolution c{*sizes};
+  const int64_t last = c.taps() - 1;  // of the taps, which are read backwards
+  if (c.by_rows())
+    return convolve_rows(
+        c.results(gradient), c.kernel - 1 - c.padding,
+        [=](int64_t i, int64_t o, int64_t k) {
+          return weights[(o * c.inputs + i) * (last + 1) + last - k];
+        },
+        c.images(images_gradient), threads);
 #pragma omp parallel num_threads(threads)
   {
     std::vector<Term> terms;
@@ -170,6 +196,9 @@ KERNEL(convolve_weights_gradient, const ConvolutionSizes* sizes, const float* im
   const Convolution c{*sizes};
   const int64_t rows = tile_count(kPixels, c.out_width), filter = c.inputs * c.taps();
   const bool summed = samples < 0;
+  if (summed && c.by_rows())
+    return weights_gradient_of_rows(c.images(images), c.padding, c.results(gradient),
+                                    weights_gradient, threads);
   const int64_t step = summed ? kLanes : c.batch;
 #pragma omp parallel for num_threads(threads)
   for (int64_t index = 0; index < tile_count(c.outputs, 4); ++index)
@@ -193,7 +222,7 @@ KERNEL(convolve_weights_gradient, const ConvolutionSizes* sizes, const float* im
       for (int64_t w = 0; w < outputs * filter; ++w) {
         const float* sum = sums.data() + w * step;
         float* to = weights_gradient + o * filter + w;
-        if (summed) *to = total(sum);
+        if (summed) *to = total(load(sum));
         for (int64_t image = 0; image < samples; ++image)
           to[image * c.outputs * filter] = sum[image];
       }

@@ -1,4 +1,4 @@
-"""Each native kernel on eight tiny images, next to plain formulas in double precision.
+"""Each native kernel on a few tiny images, next to plain formulas in double precision.
 
 In one thread: the first use may come before a process forks, and OpenMP's threads do not survive
 that. PyTorch's own convolution and norm start such threads for images of any size.
@@ -13,24 +13,27 @@ from torch import Tensor
 from deepccg.core.compile import Check, KernelLibrary
 
 _EPSILON = 0.1  # large enough to matter
+_BATCH = 16  # whole registers of every processor
 
 
 def self_test(library: KernelLibrary) -> Iterator[Check]:
     """Yield for each kernel its name, its results and the expected ones."""
-    yield from _convolution(library)
+    for stride in (2, 1):
+        yield from _convolution(library, stride)
     yield from _instance_norm(library)
 
 
-def _convolution(library: KernelLibrary) -> Iterator[Check]:
-    """Of 5 x 4 pixels with a 3 x 3 kernel, stride 2 and padding 1: all that has an edge."""
-    x, weight = _numbers(1, 5, 4, 2, 8), _numbers(2, 3, 2, 3, 3)
-    gradient = _numbers(3, 3, 2, 3, 8)
+def _convolution(library: KernelLibrary, stride: int) -> Iterator[Check]:
+    """Of 5 x 6 pixels with a 3 x 3 kernel and padding 1: all that has an edge."""
+    x, weight = _numbers(1, 5, 6, 2, _BATCH), _numbers(2, 3, 2, 3, 3)
+    height, width = 6 // stride - stride % 2, 6 // stride
+    gradient = _numbers(3, height, width, 3, _BATCH)
     sizes = library.sizes("ConvolutionSizes")(
-        height=5, width=4, inputs=2, out_height=3, out_width=2, outputs=3,
-        kernel=3, stride=2, padding=1, batch=8,
+        height=5, width=6, inputs=2, out_height=height, out_width=width, outputs=3,
+        kernel=3, stride=stride, padding=1, batch=_BATCH,
     )  # fmt: skip
     exact, exact_weight = _batch_first(x).requires_grad_(), weight.double().requires_grad_()
-    patches = F.pad(exact, (1, 1, 1, 1)).unfold(2, 3, 2).unfold(3, 3, 2)
+    patches = F.pad(exact, (1, 1, 1, 1)).unfold(2, 3, stride).unfold(3, 3, stride)
     expected = torch.einsum("bihwkl,oikl->bohw", patches, exact_weight)
     products = (expected * _batch_first(gradient)).sum(dim=(1, 2, 3))
     inputs = exact, exact_weight
@@ -60,9 +63,9 @@ def _convolution(library: KernelLibrary) -> Iterator[Check]:
 
 def _instance_norm(library: KernelLibrary) -> Iterator[Check]:
     """With everything that is optional."""
-    x, residual, gradient = (_numbers(seed, 3, 2, 5, 8) for seed in (1, 2, 3))
+    x, residual, gradient = (_numbers(seed, 3, 2, 5, _BATCH) for seed in (1, 2, 3))
     weight, bias = _numbers(4, 5) + 2, _numbers(5, 5)
-    sizes = library.sizes("NormSizes")(pixels=6, channels=5, batch=8)
+    sizes = library.sizes("NormSizes")(pixels=6, channels=5, batch=_BATCH)
     exact = [
         each.requires_grad_()
         for each in (_batch_first(x), weight.double(), bias.double(), _batch_first(residual))
@@ -77,7 +80,7 @@ def _instance_norm(library: KernelLibrary) -> Iterator[Check]:
     per_sample = [(right[3] * factor).sum(dim=(2, 3)).T for factor in (normed, 1)]
     right_moments = [part.flatten(1).T for part in (mean, inverse)]
 
-    y, moments = torch.empty_like(x), x.new_empty(2, 5, 8)
+    y, moments = torch.empty_like(x), x.new_empty(2, 5, _BATCH)
     library["instance_norm"](
         sizes=sizes, x=x, weight=weight, bias=bias, residual=residual, y=y, moments=moments,
         epsilon=_EPSILON, relu=True, threads=1,

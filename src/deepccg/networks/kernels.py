@@ -1,8 +1,8 @@
 """Convolution and instance normalisation by native kernels, with gradients.
 
 The kernels (``convolution.cpp``, ``instance_norm.cpp``) want images batch last in memory,
-``[H, W, C, B]`` with B a multiple of eight: a SIMD register of eight lanes holds the same pixel and
-channel of eight images. To PyTorch they are tensors ``[B, C, H, W]`` like any other, with other
+``[H, W, C, B]`` with B a multiple of the lanes of a SIMD register, which holds the same pixel and
+channel of as many images. To PyTorch they are tensors ``[B, C, H, W]`` like any other, with other
 strides. Gradients of parameters are summed over the batch, or per sample within
 ``collect_per_sample_gradients``.
 """
@@ -21,8 +21,6 @@ from torch.autograd.function import once_differentiable
 
 from deepccg.core.compile import KernelLibrary, Sizes, load_kernels
 from deepccg.networks.kernel_self_test import self_test
-
-LANES = 8
 
 _HERE = Path(__file__).parent
 
@@ -48,6 +46,14 @@ def _kernels() -> KernelLibrary:
     library = _library()
     assert not isinstance(library, str)  # noqa: S101  (see above)
     return library
+
+
+@functools.cache
+def _lanes() -> int:
+    """Numbers in a register: eight, or four of NEON's."""
+    count = torch.empty(1, dtype=torch.int64, device="cpu")
+    _kernels()["lanes"](count=count)
+    return int(count)
 
 
 @dataclass(frozen=True)
@@ -86,8 +92,8 @@ def collect_per_sample_gradients(count: int) -> Iterator[dict[int, Tensor]]:
 
 
 def pad_batch(x: Tensor) -> Tensor:
-    """``x [B, ...]`` with blank images added until B is a multiple of ``LANES``."""
-    blank = -x.shape[0] % LANES
+    """``x [B, ...]`` with blank images added until B fills whole registers."""
+    blank = -x.shape[0] % _lanes()
     return torch.cat([x, x.new_zeros(blank, *x.shape[1:])]) if blank else x
 
 

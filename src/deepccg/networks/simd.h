@@ -1,26 +1,45 @@
-// What the kernels share: SIMD registers of eight images, and loops in tiles of constant size.
+// What the kernels share: SIMD registers of a few images, and loops in tiles of constant size.
 //
-// Images lie batch last, [height, width, channels, batch], the batch a multiple of eight. A lane of
-// a register belongs to an image, so that no lane stays empty, whatever the size of the images and
-// the number of channels, and what is computed of an image depends on no other.
+// Images lie batch last, [height, width, channels, batch], the batch a multiple of kLanes. A lane
+// of a register belongs to an image, so that no lane stays empty, whatever the size of the images
+// and the number of channels, and what is computed of an image depends on no other.
 
 #pragma once
 
 #include <cstdint>
 #include <type_traits>
 
-constexpr int64_t kLanes = 8;
+#ifndef DEEPCCG_LANES
+#ifdef __aarch64__
+#define DEEPCCG_LANES 4  // NEON
+#else
+#define DEEPCCG_LANES 8  // AVX2; 16 are for AVX-512, which gained nothing (docs/performance.md)
+#endif
+#endif
+
+constexpr int64_t kLanes = DEEPCCG_LANES;
 typedef float Simd __attribute__((vector_size(4 * kLanes)));
 typedef Simd Unaligned __attribute__((aligned(4), may_alias));  // in an array of floats
 
 inline Simd load(const float* from) { return *reinterpret_cast<const Unaligned*>(from); }
 inline void store(float* to, Simd value) { *reinterpret_cast<Unaligned*>(to) = value; }
-inline Simd broadcast(float s) { return Simd{s, s, s, s, s, s, s, s}; }
+inline Simd broadcast(float s) { return s - Simd{}; }  // minus, as s + 0 is not s if s is -0
+
+// The sum of the lanes, by halves.
+inline float total(const Simd& value) {
+  float sums[kLanes];
+  store(sums, value);
+  for (int64_t half = kLanes / 2; half > 0; half /= 2)
+    for (int64_t lane = 0; lane < half; ++lane) sums[lane] += sums[lane + half];
+  return sums[0];
+}
 
 // The value in a register; without it GCC reads what is used twice from memory twice.
 inline Simd in_register(Simd value) {
-#ifdef __AVX2__
-  asm("" : "+x"(value));
+#if defined(__AVX512F__) || (defined(__AVX2__) && DEEPCCG_LANES <= 8)
+  asm("" : "+v"(value));
+#elif defined(__aarch64__) && DEEPCCG_LANES <= 4
+  asm("" : "+w"(value));
 #endif
   return value;
 }
