@@ -339,6 +339,9 @@ def test_nothing_to_show_is_said():
     figure = accuracy_curves({"packnet": RUNS["packnet"]})
     assert [panel.title for panel in figure.panels] == ["Task-incremental accuracy over time"]
     assert "No method here predicts without a task." in figure.caption
+    assert ("mean over seeds" in figure.caption) == (len(RUNS["packnet"]) > 1)
+    one = accuracy_curves({"er": [run([50, 60], [40, 50])]})
+    assert one.caption == "On the classes seen so far."
     figure = accuracy_curves({"er": [run([50], [40])]})
     (only,) = figure.panels
     assert only.empty

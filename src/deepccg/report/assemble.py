@@ -20,6 +20,7 @@ from deepccg.experiment import (
     protocol_line,
     resolve,
     resolve_recorded,
+    resume_command,
     run_command,
     stored_examples,
 )
@@ -99,7 +100,8 @@ def read_report(
     comparisons = group_runs(run for run in runs if run.finished)
     rows = [row for comparison in comparisons for row in comparison.rows]
     details = {row.key: _known_details(row, known, with_memory=with_memory) for row in rows}
-    return Report(comparisons, details, left_out, [run for run in runs if not run.finished])
+    unfinished = [replace(run, resume=_resume(run)) for run in runs if not run.finished]
+    return Report(comparisons, details, left_out, unfinished)
 
 
 def with_current_defaults(run: Run) -> Run:
@@ -200,6 +202,11 @@ def _command(row: Row) -> str:
             return command
     words = ["deepccg", "run", "--config", str(row.first.path / "config.toml"), "--seeds", seeds]
     return shlex.join([*words, *(["--data-dir", data_dir] if data_dir else [])])
+
+
+def _resume(run: Run) -> str:
+    data_dir = "DATA" if folder_of(str(run.config.get("dataset"))) else None
+    return resume_command(run.path, data_dir, str(run.config["method"].get("name")))
 
 
 def _stored(directory: Path) -> Stored | str:

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from deepccg.experiment import folder_of, resume_command
 from deepccg.records import Mode, average_accuracy
 from deepccg.report.comparisons import Comparison, Row, result_fields
 from deepccg.report.formatting import DASH, in_percent
@@ -78,7 +77,7 @@ def unfinished_table(runs: Mapping[str, Run]) -> Table:
     for label, run in runs.items():
         last = run.evaluations[-1:]
         done = f"{run.step:,} of {run.steps:,}" if run.steps else f"{run.step:,}"
-        cells = [Cell("running" if run.running else _stopped(run)), Cell(done, run.step)]
+        cells = [Cell("running" if run.running else f"stopped: {run.resume}"), Cell(done, run.step)]
         cells += [_cell(average_accuracy(last, "task")), _cell(average_accuracy(last, "class"))]
         loss = run.training[-1].loss if run.training else None
         cells.append(Cell(DASH) if loss is None else Cell(f"{loss:.3f}", loss))
@@ -91,12 +90,6 @@ def unfinished_table(runs: Mapping[str, Run]) -> Table:
     )
     columns = Column("State", words=True), *map(Column, headings)
     return Table("Unfinished runs", text, columns, tuple(lines))
-
-
-def _stopped(run: Run) -> str:
-    method = str(run.config["method"].get("name"))
-    data = "DATA" if folder_of(str(run.config.get("dataset"))) else None
-    return f"stopped: {resume_command(run.path, data, method)}"
 
 
 def _cell(value: float | None) -> Cell:

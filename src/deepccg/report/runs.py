@@ -21,6 +21,7 @@ class Run:
     seconds: float | None = None  # of learning, without scoring, where that was recorded
     training: tuple[Training, ...] = ()  # losses of some steps, in order of time
     running: bool = False  # whether a process was writing it when it was read
+    resume: str = ""  # the command that continues it, of a run that is not finished
     changes: Mapping[str, Any] = field(default_factory=dict)  # from its preset, by dotted names
     # Whether method, network and reading are those of one of the package's presets: only then the
     # paper's number stands beside it. The records alone do not say.

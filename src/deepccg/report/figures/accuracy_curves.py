@@ -10,7 +10,8 @@ from deepccg.report.formatting import percent
 
 _NOT_FOLLOWED = "Scored at the end only: no line over time. Use --eval-every task to see one."
 _NEEDS_TASK = "No method here predicts without a task."
-_CAPTION = "Lines: mean over seeds, on the classes seen so far. Bands: one standard error."
+_CAPTION = "On the classes seen so far."
+_SEEDS = "Lines: mean over seeds. Bands: one standard error."
 _MOST_POINTS = 200  # of a line
 _MOST_MARKERS = 30  # of a line
 
@@ -29,8 +30,12 @@ def accuracy_curves(
     shown = tuple(panel for panel in panels if panel.series)
     if not shown:
         return fig.Figure(tuple(panels[:1]), _NOT_FOLLOWED)
-    caption = _CAPTION if len(shown) == len(panels) else f"{_CAPTION} {_NEEDS_TASK}"
-    return fig.Figure(shown, caption, columns=len(shown))
+    caption = [_CAPTION]
+    if any(len(own) > 1 for own in runs.values()):
+        caption.append(_SEEDS)
+    if len(shown) < len(panels):
+        caption.append(_NEEDS_TASK)
+    return fig.Figure(shown, " ".join(caption), columns=len(shown))
 
 
 def accuracy_over_time(runs: Sequence[Sequence[Evaluation]], mode: Mode) -> dict[int, Estimate]:
