@@ -48,10 +48,9 @@ RESULTS, DOCS = HERE / "bench.json", HERE.parent / "docs"
 MODES = {  # name in the plot: method and its fields
     "ER": ("er", {}),
     "DeepCCG, exact": ("deepccg", {"posterior": "exact"}),
-    "DeepCCG, grouped": ("deepccg", {"posterior": "grouped"}),
-    "DeepCCG, lazy": ("deepccg", {"posterior": "lazy"}),
+    "DeepCCG, sampled": ("deepccg", {"posterior": "sampled"}),
     # The preset of CIFAR-100 and MiniImageNet: gradients through the means.
-    "DeepCCG, lazy, through": ("deepccg", {"posterior": "lazy", "mean_gradient": True}),
+    "DeepCCG, sampled, through": ("deepccg", {"posterior": "sampled", "mean_gradient": True}),
 }
 SIZES = [Setting(10, 10), Setting(), Setting(1000, 10), Setting(100, 30)]
 FULL_SIZES = [*SIZES, Setting(100, 100)]
@@ -123,8 +122,8 @@ def cost_by_size(sizes: list[Setting], rounds: int, steps: int) -> list[dict[str
 
 
 def growth_with_classes(rounds: int, steps: int) -> list[float]:
-    """The lazy posterior's cost with 1,000 classes over that with 100, in turn."""
-    name, fields = MODES["DeepCCG, lazy"]
+    """The sampled posterior's cost with 1,000 classes over that with 100, in turn."""
+    name, fields = MODES["DeepCCG, sampled, through"]
     competitors = {
         size.classes: learner_step(build_learner(name, size, **fields), size)
         for size in (Setting(100, 10), Setting(1000, 10))

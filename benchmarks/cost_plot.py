@@ -11,9 +11,8 @@ from deepccg.report.figures import description as fig
 STYLES = {  # by mode
     "ER": SeriesStyle(6, 1),
     "DeepCCG, exact": SeriesStyle(0),
-    "DeepCCG, grouped": SeriesStyle(1, 2),
-    "DeepCCG, lazy": SeriesStyle(2, 3),
-    "DeepCCG, lazy, through": SeriesStyle(3),
+    "DeepCCG, sampled": SeriesStyle(2, 3),
+    "DeepCCG, sampled, through": SeriesStyle(3),
 }
 PANELS = (
     ("classes", "classes, 10 stored of each", ("per class", 10)),

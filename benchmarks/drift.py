@@ -9,7 +9,7 @@ within-class variance (sum over dimensions) - the part of the drift that is not 
 ridge-regularised linear maps (fitted to three tenths of the examples, judged on the rest). Second
 table: the squared error of class means, in the same units, if each class is used with some
 probability per step and s random examples are embedded at each use: by these s alone, by moving the
-caches, and as ``posterior=lazy`` does it, with the slope of the other classes.
+caches, and as ``posterior=sampled`` does it, with the slope of the other classes.
 """
 
 import argparse
@@ -104,7 +104,7 @@ def moved(cached: Tensor, now: Tensor, y: Tensor, sampled: Tensor) -> Tensor:
 
 def sloped(cached: Tensor, now: Tensor, y: Tensor, sampled: Tensor) -> Tensor:
     """The library's estimate."""
-    return estimate_embeddings(cached, y, now[sampled], sampled, sampled, CLASSES_PER_TASK).z
+    return estimate_embeddings(cached, y, now[sampled], sampled, CLASSES_PER_TASK).z
 
 
 def _mean_of(z: Tensor, y: Tensor, sampled: Tensor) -> Tensor:
@@ -129,7 +129,7 @@ def error(z: Tensor, y: Tensor, follow: Follow, s: int, use: float, seed: int) -
 
 def error_table(z: Tensor, y: Tensor) -> list[str]:
     """The second table."""
-    lines = ["| uses per step | s | sample alone | moved | lazy |", ALIGNED]
+    lines = ["| uses per step | s | sample alone | moved | with a slope |", ALIGNED]
     for use in (1.0, 0.43, 0.1):
         for s in (2, 3, 4, 5):
             cells = [

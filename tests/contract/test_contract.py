@@ -31,12 +31,10 @@ READINGS: dict[str, dict[str, object]] = {
     "after": {"selection_features": "after"},
     "normalise": {"normalise": True},
     "literal-draw": {"replay_draw": "literal"},
-    "grouped": {"posterior": "grouped", "replay_mask": "task"},
-    "lazy": {"posterior": "lazy", "refresh": 1, "max_age": 3},
-    "lazy-few-tasks": {
-        "posterior": "lazy",
-        "replay_tasks": 1,
-        "refresh": 2,
+    "sampled": {"posterior": "sampled", "replay_mask": "task"},
+    "sampled-through": {
+        "posterior": "sampled",
+        "sample": 3,
         "normalise": True,
         "mean_gradient": True,
         "embedding_scale": "learned",

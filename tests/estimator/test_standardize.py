@@ -113,11 +113,10 @@ def test_other_encoders_take_inputs_as_they_are(clouds: Any, encoder: Any) -> No
     np.testing.assert_array_equal(on.predict_proba(x), off.predict_proba(x))
 
 
-@pytest.mark.parametrize("given", [{"posterior": "grouped"}, {"replay_tasks": 2}])
-def test_defaults_for_vectors_leave_room_for_replays_from_few_tasks(given: dict[str, Any]) -> None:
+def test_defaults_for_vectors_go_with_a_sampled_posterior() -> None:
     x, y = np.eye(6), [0, 1] * 3
-    model = DeepCCGClassifier(method_params=given, random_state=0).partial_fit(x, y)
-    assert model.learner_.config.replay_sampling == "uniform"
+    sampled = DeepCCGClassifier(method_params={"posterior": "sampled"}, random_state=0)
+    assert sampled.partial_fit(x, y).learner_.config.replay_sampling == "balanced"
     plain = DeepCCGClassifier(random_state=0).partial_fit(x, y)
     config = plain.learner_.config
     assert (config.replay, config.replay_sampling, config.repeats) == (60, "balanced", 2)

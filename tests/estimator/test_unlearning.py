@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deepccg import DeepCCG, DeepCCGClassifier, InputError
-from deepccg.learners.context import AGE, EMBEDDING, STALE
+from deepccg.memory import EMBEDDING
 
 NAMES = ("ant", "bee", "cow", "dog")
 
@@ -135,16 +135,15 @@ def test_what_cannot_be_forgotten_is_refused(
 
 @pytest.fixture
 def model_with_cache(clouds: Any) -> DeepCCGClassifier:
-    """Trained on two tasks, with caches of several ages."""
+    """Trained on two tasks, with caches."""
     own = DeepCCGClassifier(
         memory=16,
         random_state=0,
         batch_size=5,
-        method_params={"posterior": "lazy", "refresh": 1, "max_age": 9, "replay": 2},
+        method_params={"posterior": "sampled", "replay": 2},
     )
     for step, names in enumerate((("dog", "cow"), ("ant", "bee"), ("dog", "ant"))):
         own.partial_fit(*clouds(names, 20, seed=step), task=names)
-    assert int(own.learner_.memory[AGE].max()) > 0
     return own
 
 
@@ -159,10 +158,10 @@ def test_no_cached_embedding_survives(
     memory = model.learner_.memory
     raw = memory._columns[EMBEDDING]  # free slots too
     assert not bool(torch.isin(raw[raw != 0], before).any())
-    assert bool((memory[AGE] == STALE).all())
+    assert bool((memory[EMBEDDING] == 0).all())
     assert model.score(x, y) > 0.5
     model.partial_fit(*clouds(("ant", "dog"), 5, seed=8))  # an open task: every class is needed
-    assert int(memory[AGE].max()) < STALE
+    assert bool((memory[EMBEDDING] != 0).any(dim=1).all())
 
 
 def test_an_estimator_with_caches_comes_back_from_its_file(
@@ -174,5 +173,5 @@ def test_an_estimator_with_caches_comes_back_from_its_file(
     batch = clouds(("cow", "bee"), 5, seed=3)
     for each in (model, other):
         each.partial_fit(*batch)
-    for name in (EMBEDDING, AGE, "x"):
+    for name in (EMBEDDING, "x"):
         assert torch.equal(model.learner_.memory[name], other.learner_.memory[name])

@@ -245,7 +245,7 @@ FIELDS = [
     {"quota": "growing"},
     {"embedding_scale": 2.0},
     {"embedding_scale": "learned"},
-    {"posterior": "lazy"},
+    {"posterior": "sampled"},
     {"mean_gradient": True},
     {"absent": "batch"},
     {"selector": "swap"},

@@ -76,7 +76,7 @@ def test_embeds_each_example_once_in_the_step_and_once_to_store_it(name: str) ->
     assert plain.network.embedded > 2 * coming + 2
 
 
-@pytest.mark.parametrize("posterior", ["exact", "lazy"])
+@pytest.mark.parametrize("posterior", ["exact", "sampled"])
 def test_asking_embeds_the_question_only(posterior: str) -> None:
     learner = learned("deepccg", posterior=posterior)
     before = learner.network.embedded
@@ -84,10 +84,10 @@ def test_asking_embeds_the_question_only(posterior: str) -> None:
     assert learner.network.embedded - before == 6
 
 
-def test_a_lazy_posterior_has_nothing_to_estimate() -> None:
-    lazy, exact = learned("deepccg", posterior="lazy"), learned("deepccg", posterior="exact")
-    assert torch.equal(lazy.memory.x, exact.memory.x)
-    assert torch.equal(lazy.predict_logits(batch(99).x), exact.predict_logits(batch(99).x))
+def test_a_sampled_posterior_has_nothing_to_estimate() -> None:
+    sampled, exact = learned("deepccg", posterior="sampled"), learned("deepccg", posterior="exact")
+    assert torch.equal(sampled.memory.x, exact.memory.x)
+    assert torch.equal(sampled.predict_logits(batch(99).x), exact.predict_logits(batch(99).x))
 
 
 @pytest.mark.parametrize("name", STORING)
@@ -109,7 +109,7 @@ def test_resumes_bit_for_bit(name: str) -> None:
     assert torch.equal(again.predict_logits(batch(99).x), whole.predict_logits(batch(99).x))
 
 
-@pytest.mark.parametrize(("name", "fields"), [("er", {}), ("deepccg", {"posterior": "lazy"})])
+@pytest.mark.parametrize(("name", "fields"), [("er", {}), ("deepccg", {"posterior": "sampled"})])
 def test_a_state_from_before_is_completed(name: str, fields: dict[str, object]) -> None:
     older, learner = learned(name, cached=False, **fields), learned(name, 0, **fields)
     state = older.state_dict()

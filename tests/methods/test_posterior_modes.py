@@ -1,21 +1,24 @@
-"""What a step embeds of memory: all it needs, that of few tasks, or a sample of each class."""
+"""What a step embeds of memory: all it needs, or a sample of each class."""
 
 import copy
 import warnings
+from collections import Counter
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
-from deepccg.core import State, StateMismatch, Task
+from deepccg.core import InputError, State, StateMismatch, Task, validated
 from deepccg.gaussian import class_posterior
-from deepccg.learners.context import AGE, EMBEDDING, draw_refresh
+from deepccg.learners.context import Context, sample_replay
+from deepccg.memory import EMBEDDING
 from deepccg.methods import DeepCCG, DeepCCGReservoir
+from deepccg.methods.deepccg import REPLAYED_TASKS
 
 WINDOWS = (Task(0, (0, 1, 2)), Task(1, (1, 2, 3)), Task(2, (5, 6)), None)
 LABELS = ([0, 1, 2, 1, 0], [1, 2, 3, 3, 2, 1], [5, 6, 5, 6], [0, 3, 6, 5])
+SAMPLED = {"posterior": "sampled", "sample": 2}
 PAIRS = tuple(Task(n, (2 * n, 2 * n + 1)) for n in range(4))
 
 
@@ -93,13 +96,49 @@ class Watched(DeepCCG):
         return replay
 
 
-@pytest.mark.parametrize("posterior", ["exact", "grouped"])
+class Estimating:
+    """Keeps what the last step was conditioned on."""
+
+    def embed_step(self, x, replay, slots):
+        self.before = copy.deepcopy(self.network)
+        self.x_stored, self.y_stored = self.memory.x[slots], self.memory.y[slots]
+        self.x_scored = torch.cat([x, self.memory.x[replay]])
+        z, self.context = super().embed_step(x, replay, slots)
+        return z, self.context
+
+    def brute_force(self):
+        """What the context is an estimate of."""
+        with torch.no_grad():
+            return self.before(self.x_stored)
+
+
+class Estimated(Estimating, DeepCCG):
+    pass
+
+
+class EstimatedReservoir(Estimating, DeepCCGReservoir):
+    pass
+
+
+class FewTasks:
+    """Replays from one task, as ``sampled`` has them."""
+
+    def sample_replay(self):
+        return sample_replay(self.memory, self.config, self.generator, REPLAYED_TASKS)
+
+
+class ExactOfFewTasks(FewTasks, DeepCCG):
+    pass
+
+
+class ReservoirOfFewTasks(FewTasks, DeepCCGReservoir):
+    pass
+
+
 @pytest.mark.parametrize("replay_mask", ["task", "seen"])
-def test_no_image_is_embedded_that_no_mask_asks_for(world, posterior, replay_mask):
+def test_no_image_is_embedded_that_no_mask_asks_for(world, replay_mask):
     """Counted by hand: batch, R, and what is stored of every class that some mask allows."""
-    learner = learner_on(
-        world, Watched, memory=40, posterior=posterior, replay_tasks=1, replay_mask=replay_mask
-    )
+    learner = learner_on(world, Watched, memory=40, replay_mask=replay_mask)
     passed = passes_of(learner)
     for batch in pairs(world, rounds=3):
         held = world.who(learner.memory.x) if learner.memory.size else []
@@ -114,149 +153,150 @@ def test_no_image_is_embedded_that_no_mask_asks_for(world, posterior, replay_mas
         assert sum(passed) == len(batch) + stored
 
 
-def test_grouped_replay_asks_for_fewer_classes(world):
-    cost = {}
-    for posterior, mode in (("exact", {}), ("grouped", {"replay_tasks": 1})):
-        learner = learner_on(world, memory=40, posterior=posterior, **mode)
-        passed = passes_of(learner)
-        batches = list(pairs(world, rounds=6))
-        for batch in batches:
-            passed.clear()
-            learner.learn(batch)
-            cost.setdefault(posterior, []).append(sum(passed))
-    assert sum(cost["grouped"][12:]) < 0.8 * sum(cost["exact"][12:])
-
-
-def test_grouped_replay_is_the_uniform_one_without_tasks(world):
-    """One open task: as many replayed, and all of memory needed."""
-    learner = learner_on(world, posterior="grouped", memory=12)
-    for _ in range(6):
-        info = learner.learn(world.batch([0, 1, 2, 3]))
-    assert info.replayed == 4
-
-
-def test_grouped_and_balanced_draws_exclude_each_other():
-    with pytest.raises(ValidationError, match="choose one of them"):
-        DeepCCG.Config(posterior="grouped", replay_sampling="balanced")
-
-
 @pytest.mark.parametrize("fields", VARIANTS, ids=str)
-def test_lazy_is_exact_when_it_embeds_all_of_each_class(world, fields):
-    """Draw for draw: what to embed again is drawn by a separate generator."""
-    fields = {"replay_tasks": 2, **fields}
-    exact = learner_on(world, **fields)
-    for limits in ({"refresh": 30}, {"refresh": 1, "max_age": 0}):
-        lazy = learner_on(world, posterior="lazy", **limits, **fields)
-        twin = copy.deepcopy(exact)
-        for batch in stream(world):
-            assert lazy.learn(batch).loss == pytest.approx(twin.learn(batch).loss, rel=1e-9)
-        same_learning(lazy, twin)
+def test_sampled_is_exact_when_it_embeds_all_of_each_class(world, fields):
+    """Draw for draw: what to embed is drawn by a separate generator."""
+    exact = learner_on(world, ExactOfFewTasks, **fields)
+    sampled = learner_on(world, posterior="sampled", sample=30, **fields)
+    for batch in stream(world):
+        assert sampled.learn(batch).loss == pytest.approx(exact.learn(batch).loss, rel=1e-9)
+    same_learning(sampled, exact)
 
 
-def test_lazy_embeds_a_sample_of_each_class(world):
-    """At most ``refresh`` of each class needed, those that are too old, and the batch's classes."""
-    learner = learner_on(world, Watched, memory=40, posterior="lazy", refresh=2, max_age=3)
+@pytest.mark.parametrize("sample", [2, 3])
+@pytest.mark.parametrize("through", [False, True])
+def test_a_step_embeds_so_many_of_each_class_compared(world, sample, through):
+    """The batch's classes included; all in one pass where the means have a gradient."""
+    fields = {"posterior": "sampled", "sample": sample, "mean_gradient": through}
+    learner = learner_on(world, Watched, memory=40, **fields)
     passed = passes_of(learner)
-    total = exact = 0
     for batch in pairs(world, rounds=6):
-        held, age = [], torch.zeros(0)
-        if learner.memory.size:
-            held, age = world.who(learner.memory.x), learner.memory[AGE].clone()
+        held = world.who(learner.memory.x) if learner.memory.size else []
         passed.clear()
         learner.learn(batch)
-        outside = set(range(len(held))) - set(learner.drawn.tolist())
-        wanted = set(batch.task.classes)
-        for slot in learner.drawn.tolist():
-            wanted |= set(held[slot][1].classes)
-        expected = len(batch) + len(learner.drawn)
-        for label in wanted:
-            own = [slot for slot in outside if held[slot][0] == label]
-            old = sum(int(age[slot]) >= 3 for slot in own)
-            old = len(own) if label in batch.y.tolist() else old
-            expected += old + min(2, len(own) - old)
-            exact += len(own)
-        assert sum(passed) == expected
-        total += expected - len(batch) - len(learner.drawn)
-        if learner.memory.size:
-            assert int(learner.memory[AGE].max()) <= 3
-    assert total < exact
+        drawn = learner.drawn.tolist()
+        outside = [held[slot] for slot in range(len(held)) if slot not in drawn]
+        wanted = set(batch.task.classes).union(*(held[slot][1].classes for slot in drawn))
+        stored = Counter(label for label, _ in outside if label in wanted)
+        context = sum(min(sample, number) for number in stored.values())
+        with_gradient = len(batch) + len(drawn)
+        if through or not context:
+            assert passed == [with_gradient + context]
+        else:
+            assert sorted(passed) == sorted([with_gradient, context])
 
 
-def test_a_reservoir_with_a_lazy_posterior_is_exact_when_all_is_embedded(world):
-    exact = learner_on(world, DeepCCGReservoir, memory=12, replay_tasks=2)
-    for limits in ({"refresh": 30}, {"refresh": 1, "max_age": 0}):
-        lazy = learner_on(
-            world, DeepCCGReservoir, memory=12, posterior="lazy", replay_tasks=2, **limits
-        )
-        twin = copy.deepcopy(exact)
-        for batch in stream(world):
-            assert lazy.learn(batch).loss == pytest.approx(twin.learn(batch).loss, rel=1e-9)
-        same_learning(lazy, twin)
+def test_a_reservoir_with_a_sampled_posterior_is_exact_when_all_is_embedded(world):
+    exact = learner_on(world, ReservoirOfFewTasks, memory=12)
+    sampled = learner_on(world, DeepCCGReservoir, memory=12, posterior="sampled", sample=30)
+    for batch in stream(world):
+        assert sampled.learn(batch).loss == pytest.approx(exact.learn(batch).loss, rel=1e-9)
+    same_learning(sampled, exact)
 
 
-def test_a_reservoir_embeds_no_class_entirely(world):
-    """Nothing is selected by embeddings: a sample of each class will do, the batch's included."""
-    task = Task(0, (0, 1))
-    learner = learner_on(
-        world, DeepCCGReservoir, memory=40, posterior="lazy", refresh=3, max_age=1000
+@pytest.mark.parametrize("learner_class", [Estimated, EstimatedReservoir])
+def test_the_mean_is_that_of_all_stored_where_nothing_drifted(world, learner_class):
+    """Fresh caches: the estimated means are those of every stored example, embedded anew."""
+    learner = learner_on(world, learner_class, memory=40, **SAMPLED)
+    for batch in pairs(world, rounds=4):
+        learner.learn(batch)
+    with torch.no_grad():
+        learner.memory[EMBEDDING][:] = learner.network(learner.memory.x)
+    learner.learn(world.batch([0, 1, 0], PAIRS[0]))
+    found, brute = (
+        class_posterior(z.detach(), learner.y_stored, 8).mean
+        for z in (learner.context.z, learner.brute_force())
     )
-    for _ in range(4):
-        learner.learn(world.batch([0, 1] * 5, task))
-    assert learner.memory.size == 40
-    passed = passes_of(learner)
-    learner.learn(world.batch([0, 1] * 5, task))
-    assert sum(passed) == 10 + 4 + 2 * 3  # batch, replay, three of each class
+    torch.testing.assert_close(found, brute)
+    assert float(learner.context.error.max()) < 1e-20
 
 
-class Estimating:
-    """Keeps what the last step was conditioned on."""
+def test_the_gradient_of_a_step_is_on_average_that_of_all_stored(world):
+    """Through the means, from fresh caches, over the draws of what is embedded.
 
-    def embed_step(self, x, replay, slots, reselected):
-        self.before = copy.deepcopy(self.network)
-        z, context = super().embed_step(x, replay, slots, reselected)
-        self.context = context
-        return z, context
+    A learner that counts each sampled example with its own share alone is told apart.
+    """
+    fields = {"mean_gradient": True, "replay": 0, "lr": 1.0}
+    start = learner_on(world, **SAMPLED, memory=40, **fields)
+    for batch in pairs(world, rounds=2):
+        start.learn(batch)
+    with torch.no_grad():
+        start.memory[EMBEDDING][:] = start.network(start.memory.x)
+    batch = world.batch([0, 1, 0], PAIRS[0])
+
+    def moved(learner_class, seed=0, **mode):
+        learner = learner_on(world, learner_class, memory=40, **mode, **fields)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            state = start.state_dict()
+            own = {**state.meta, "method": learner_class.__name__}
+            learner.load_state_dict(State(state.tensors, own))
+        if learner.cache is not None:
+            learner.cache.generator.manual_seed(seed)
+        learner.learn(batch)
+        pairs_of = zip(learner.network.parameters(), start.network.parameters(), strict=True)
+        return torch.cat([(new - old).detach().flatten() for new, old in pairs_of])
+
+    exact = moved(DeepCCG)
+    draws = torch.stack([moved(DeepCCG, seed, **SAMPLED) for seed in range(400)])
+    wrong = torch.stack([moved(OwnShare, seed, **SAMPLED) for seed in range(40)])
+    margin = 5 * draws.std(dim=0) / len(draws) ** 0.5 + 1e-12
+    assert bool(((draws.mean(dim=0) - exact).abs() <= margin).all())
+    assert not bool(((wrong.mean(dim=0) - exact).abs() <= margin).all())
 
 
-class Estimated(Estimating, DeepCCG):
-    pass
+class OwnShare(DeepCCG):
+    """Wrong: what is estimated has no gradient, so that of the mean is too short."""
 
+    def build_state(self, seed):
+        super().build_state(seed)
+        draw = self.cache.draw
 
-class EstimatedReservoir(Estimating, DeepCCGReservoir):
-    pass
+        def kept(y):
+            self.sampled = draw(y)
+            return self.sampled
+
+        self.cache.draw = kept
+
+    def embed_step(self, x, replay, slots):
+        z, context = super().embed_step(x, replay, slots)
+        own = context.z.where(self.sampled[:, None], context.z.detach())
+        return z, context._replace(z=own)
 
 
 @given(
     st.lists(st.integers(0, 3), min_size=1, max_size=10),
-    st.integers(1, 3),
-    st.integers(0, 4),
+    st.integers(2, 3),
     st.sampled_from([0, 1, 9, 20]),
     st.sampled_from(["fixed", "growing", None]),
 )
-def test_caches_stay_with_their_examples(make_world, windows, refresh, max_age, memory, quota):
-    """An embedding computed this step is the example's own, wherever it was moved since."""
+def test_caches_stay_with_their_examples(make_world, windows, sample, memory, quota):
+    """After a step each cache is what the step knew of that example, wherever it was moved."""
     world = make_world()
-    limits = {"posterior": "lazy", "refresh": refresh, "max_age": max_age}
+    fields = {"posterior": "sampled", "sample": sample, "quota": quota}
     if quota is None:
-        learner = learner_on(world, EstimatedReservoir, memory=memory, **limits)
-    else:
-        learner = learner_on(world, Estimated, memory=memory, quota=quota, **limits)
+        del fields["quota"]
+    kind = EstimatedReservoir if quota is None else Estimated
+    learner = learner_on(world, kind, memory=memory, **fields)
     for window in windows:
-        learner.learn(world.batch(LABELS[window], WINDOWS[window]))
+        known = {}
         if learner.memory.size:
-            now = learner.memory[AGE] == 0
-            with torch.no_grad():
-                z = learner.before(learner.memory.x)
-            used = torch.isin(learner.memory[EMBEDDING], learner.context.z.detach()).all(dim=1)
-            fresh = (learner.memory[EMBEDDING] - z).abs().amax(dim=1) < 1e-12
-            # Whatever was embedded in this step is right; of other classes nothing is said.
-            assert bool(fresh[now & used].all())
-            assert int(learner.memory[AGE].max()) <= max_age
+            numbers = world.numbers(learner.memory.x)
+            known = dict(zip(numbers, learner.memory[EMBEDDING].clone(), strict=True))
+        learner.learn(world.batch(LABELS[window], WINDOWS[window]))
+        numbers = world.numbers(learner.x_scored)
+        known |= dict(zip(numbers, learner.before(learner.x_scored).detach(), strict=True))
+        if len(learner.x_stored):
+            estimates = learner.context.z.detach()
+            known |= dict(zip(world.numbers(learner.x_stored), estimates, strict=True))
+        for slot in range(learner.memory.size):
+            (number,) = world.numbers(learner.memory.x[slot : slot + 1])
+            torch.testing.assert_close(learner.memory[EMBEDDING][slot], known[number])
 
 
 def test_estimated_means_are_right_on_average(world):
-    """Over the draws of what to embed again, from one state with stale caches."""
-    learner = learner_on(world, Estimated, posterior="lazy", refresh=2, max_age=1000, lr=0.5)
+    """Over the draws of what to embed, from one state with stale caches."""
+    learner = learner_on(world, Estimated, **SAMPLED, lr=0.5)
     for batch in pairs(world, rounds=5):
         learner.learn(batch)
     batch = world.batch([0, 1, 0], PAIRS[0])
@@ -266,7 +306,7 @@ def test_estimated_means_are_right_on_average(world):
     means, errors = [], []
     for seed in range(600):
         learner.cache.generator.manual_seed(seed)
-        _, given = learner.embed_step(x, replay, rest, y)
+        _, given = learner.embed_step(x, replay, rest)
         means.append(class_posterior(given.z, learner.memory.y[rest], 8).mean)
         errors.append(given.error)
     with torch.no_grad():
@@ -283,9 +323,29 @@ def test_estimated_means_are_right_on_average(world):
     )
 
 
+def test_the_fitted_scale_is_not_that_of_the_estimates(world):
+    """From caches that say nothing, over the draws; without what estimates lack it is far off."""
+    learner = learner_on(world, Estimated, **SAMPLED, embedding_scale="fitted", lr=1e-9)
+    for batch in pairs(world, rounds=5):
+        learner.learn(batch)
+    x, y, task_idx = learner.begin_step(world.batch([0, 1, 0]))  # every class is needed
+    replay = learner.sample_replay().slots
+    rest = learner.context_slots(learner.masks(task_idx, replay), replay, y)
+    exact = float(learner.condition(Context(rest, learner.embed_stored(rest))).scale)
+    fitted, wrong = [], []
+    for seed in range(200):
+        learner.cache.generator.manual_seed(seed)
+        learner.memory[EMBEDDING][:] = 0
+        _, given = learner.embed_step(x, replay, rest)
+        fitted.append(float(learner.condition(given).scale) ** -2)
+        wrong.append(float(learner.condition(given._replace(missing=None)).scale) ** -2)
+    assert sum(fitted) / 200 == pytest.approx(exact**-2, rel=0.15)
+    assert sum(wrong) / 200 < 0.8 * exact**-2
+
+
 def test_replayed_examples_do_not_explain_themselves(world):
     """What R looks like now does not change what it is scored by; its caches are renewed."""
-    learner = learner_on(world, Estimated, posterior="lazy", refresh=2)
+    learner = learner_on(world, Estimated, **SAMPLED)
     for batch in pairs(world):
         learner.learn(batch)
     x, y, task_idx = learner.begin_step(world.batch([0, 1], PAIRS[0]))
@@ -295,70 +355,118 @@ def test_replayed_examples_do_not_explain_themselves(world):
     for offset in (0.0, 3.0):
         learner.cache.generator.manual_seed(0)
         learner.memory.x[replay] += offset
-        given.append(learner.embed_step(x, replay, rest, y)[1])
+        given.append(learner.embed_step(x, replay, rest)[1])
     assert torch.equal(given[0].z, given[1].z)
 
 
-def test_refresh_draws_each_example_equally_often():
-    generator = torch.Generator().manual_seed(0)
+def test_each_example_of_a_class_is_embedded_equally_often(world):
+    cache = learner_on(world, **SAMPLED).cache
     y = torch.tensor([0, 0, 0, 0, 3, 3, 3, 1])
-    due = torch.tensor([0, 0, 1, 0, 0, 0, 0, 0]).bool()
     total = torch.zeros(8)
     for _ in range(3000):
-        known, sampled = draw_refresh(y, due, 2, generator)
+        sampled = cache.draw(y)
         assert torch.bincount(y[sampled], minlength=4).tolist() == [2, 1, 0, 2]
-        assert known.tolist()[2]
-        assert not sampled[2]
         total += sampled
-    expected = torch.tensor([2, 2, 0, 2, 2, 2, 2, 3]) / 3
+    expected = torch.tensor([2 / 4] * 4 + [2 / 3] * 3 + [1])
     assert (total / 3000 - expected).abs().max() < 5 * (0.25 / 3000) ** 0.5
 
 
 def test_predictions_are_exact_in_every_mode(world):
-    lazy = learner_on(world, posterior="lazy", refresh=1)
+    sampled = learner_on(world, **SAMPLED)
     for batch in stream(world):
-        lazy.learn(batch)
+        sampled.learn(batch)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         exact = learner_on(world)
-        exact.load_state_dict(lazy.state_dict())
+        exact.load_state_dict(sampled.state_dict())
     x = world.batch([0, 1, 2, 3]).x
     for task in WINDOWS:
-        assert torch.equal(lazy.predict_logits(x, task), exact.predict_logits(x, task))
+        assert torch.equal(sampled.predict_logits(x, task), exact.predict_logits(x, task))
 
 
 def test_caches_are_named_among_the_holdings(world):
-    learner = learner_on(world, posterior="lazy")
+    learner = learner_on(world, **SAMPLED)
     assert "cached embeddings" not in learner.memory_usage().bytes
     for batch in stream(world):
         learner.learn(batch)
     size, dim = learner.memory.size, learner.dim
-    assert learner.memory_usage().bytes["cached embeddings"] == size * (8 * dim + 8)
+    assert learner.memory_usage().bytes["cached embeddings"] == size * 8 * dim
     assert set(learner.memory_usage().bytes) == {"examples", "cached embeddings"}
 
 
-def test_a_state_without_caches_goes_on_exactly_until_they_are_filled(world):
-    exact = learner_on(world, replay_tasks=2)
-    lazy = learner_on(world, posterior="lazy", refresh=1)
+def test_a_state_without_caches_goes_on_from_the_sample_alone(world):
+    exact, sampled = learner_on(world), learner_on(world, Estimated, **SAMPLED)
     for batch in stream(world):
         exact.learn(batch)
+    state = exact.state_dict()
     with pytest.warns(UserWarning, match="other method fields"):
-        lazy.load_state_dict(exact.state_dict())
-    batch = world.batch(LABELS[3])  # the open task: every class is needed, and embedded
-    assert lazy.learn(batch).loss == pytest.approx(exact.learn(batch).loss, rel=1e-12)
-    assert int(lazy.memory[AGE].max()) == 0
+        sampled.load_state_dict(State(state.tensors, {**state.meta, "method": "Estimated"}))
+    sampled.learn(world.batch(LABELS[3]))  # the open task: every class is needed
+    now = sampled.brute_force()
+    drawn = (sampled.context.z - now).abs().amax(dim=1) < 1e-12
+    for label in sampled.y_stored.unique():
+        own = sampled.y_stored == label
+        assert int((own & drawn).sum()) >= min(2, int(own.sum()))
+        rest = sampled.context.z[own & ~drawn]
+        torch.testing.assert_close(rest, now[own & drawn].mean(dim=0).expand_as(rest))
 
 
 def test_a_state_with_caches_goes_on_without_them(world):
-    exact = learner_on(world, replay_tasks=2)
-    lazy = learner_on(world, posterior="lazy", refresh=30)
+    exact = learner_on(world, ExactOfFewTasks)
+    sampled = learner_on(world, posterior="sampled", sample=30)
     for batch in stream(world):
-        lazy.learn(batch)
+        sampled.learn(batch)
+    state = sampled.state_dict()
     with pytest.warns(UserWarning, match="other method fields"):
-        exact.load_state_dict(lazy.state_dict())
+        exact.load_state_dict(State(state.tensors, {**state.meta, "method": "ExactOfFewTasks"}))
     assert exact.memory.extra_bytes == {}
     batch = world.batch(LABELS[0], WINDOWS[0])
-    assert exact.learn(batch).loss == pytest.approx(lazy.learn(batch).loss, rel=1e-12)
+    assert exact.learn(batch).loss == pytest.approx(sampled.learn(batch).loss, rel=1e-12)
+
+
+@pytest.mark.parametrize("through", [False, True])
+def test_a_state_goes_on_bit_for_bit(world, through):
+    fields = {**SAMPLED, "mean_gradient": through}
+    whole, again = learner_on(world, **fields), learner_on(world, **fields)
+    batches = list(pairs(world))
+    for batch in batches[:9]:
+        whole.learn(batch)
+    again.load_state_dict(whole.state_dict())
+    for batch in batches[9:]:
+        assert again.learn(batch) == whole.learn(batch)
+    ours, theirs = whole.state_dict().tensors, again.state_dict().tensors
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+EARLIER = {"replay_tasks": None, "refresh": 4, "max_age": 20}
+
+
+@pytest.mark.parametrize("mode", ["grouped", "lazy"])
+def test_a_mode_that_was_removed_is_named_in_one_line(world, mode):
+    with pytest.raises(InputError, match=f"^method: posterior={mode} was removed") as refused:
+        validated(DeepCCG.Config, {"posterior": mode, **EARLIER}, "method")
+    assert "posterior=sampled" in str(refused.value)
+    assert "\n" not in str(refused.value)
+    learner = learner_on(world)
+    learner.learn(world.batch(LABELS[0]))
+    state = learner.state_dict()
+    saved = {**state.meta["config"], "posterior": mode}
+    with pytest.raises(StateMismatch, match=f"posterior={mode} was removed"):
+        learner.load_state_dict(State(state.tensors, {**state.meta, "config": saved}))
+
+
+def test_removed_fields_are_read_where_they_did_nothing(world):
+    assert DeepCCG.Config.model_validate(EARLIER) == DeepCCG.Config()
+    for name, value in (("replay_tasks", 2), ("refresh", 3), ("max_age", 5)):
+        with pytest.raises(InputError, match=f"method.{name} is not a field"):
+            validated(DeepCCG.Config, {name: value}, "method")
+    learner = learner_on(world)
+    learner.learn(world.batch(LABELS[0]))
+    state = learner.state_dict()
+    saved = {**state.meta["config"], **EARLIER}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        learner.load_state_dict(State(state.tensors, {**state.meta, "config": saved}))
 
 
 @pytest.mark.parametrize(
@@ -373,7 +481,7 @@ def test_a_state_with_caches_goes_on_without_them(world):
     ids=["narrow", "float", "short", "nan", "flat"],
 )
 def test_malformed_caches_are_refused(world, damage):
-    learner = learner_on(world, posterior="lazy")
+    learner = learner_on(world, **SAMPLED)
     for batch in stream(world):
         learner.learn(batch)
     state = learner.state_dict()
@@ -381,10 +489,9 @@ def test_malformed_caches_are_refused(world, damage):
     bad = State({**state.tensors, name: damage(state.tensors[name]).clone()}, state.meta)
     with pytest.raises(StateMismatch):
         learner.load_state_dict(bad)
-    for other in (AGE, EMBEDDING):
-        rest = {k: v for k, v in state.tensors.items() if k != f"memory.{other}"}
-        with pytest.raises(StateMismatch):
-            learner.load_state_dict(State(rest, state.meta))
+    rest = {k: v for k, v in state.tensors.items() if k != name}
+    with pytest.raises(StateMismatch):
+        learner.load_state_dict(State(rest, state.meta))
 
 
 def test_fields_that_an_older_state_lacks_had_their_defaults(world):
@@ -395,12 +502,12 @@ def test_fields_that_an_older_state_lacks_had_their_defaults(world):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         learner.load_state_dict(State(state.tensors, {**state.meta, "config": older}))
-    lazy = learner_on(world, posterior="lazy")
+    sampled = learner_on(world, **SAMPLED)
     with pytest.warns(UserWarning, match="other method fields"):
-        lazy.load_state_dict(State(state.tensors, {**state.meta, "config": older}))
+        sampled.load_state_dict(State(state.tensors, {**state.meta, "config": older}))
 
 
-@pytest.mark.parametrize("posterior", ["grouped", "lazy"])
+@pytest.mark.parametrize("posterior", ["exact", "sampled"])
 @pytest.mark.parametrize("fields", [{}, *VARIANTS[1:4], {"memory": 0}, {"memory": 3}], ids=str)
 def test_odd_streams_are_learned(world, posterior, fields):
     """Batches of one, no task, growing classes, hardly any memory."""

@@ -54,7 +54,7 @@ def files_of_a_step(learner: Learner) -> set[str]:
 
 @pytest.mark.parametrize(
     ("method", "fields", "most"),
-    [("deepccg", {}, 10), ("deepccg", {"posterior": "lazy"}, 11), ("er", {}, 6)],
+    [("deepccg", {}, 10), ("deepccg", {"posterior": "sampled"}, 11), ("er", {}, 6)],
 )
 def test_a_step_crosses_few_files(method, fields, most):
     config = METHODS[method].Config(**fields)

@@ -111,6 +111,21 @@ def test_a_conditioned_step_embeds_the_stored_examples_it_compares_with_and_no_o
         assert count.free_images + info.replayed in sums
 
 
+@pytest.mark.parametrize("through", [False, True])
+@pytest.mark.parametrize("name", ["deepccg", "deepccg-reservoir"])
+def test_a_sampled_step_embeds_two_of_each_class_it_compares_with(name, through):
+    learner = in_the_last_task(name, posterior="sampled", sample=2, mean_gradient=through)
+    for i in range(STEPS):
+        with counting() as count:
+            info = learner.learn(batch_of(TASKS[-1], 10, 100 + i))
+        sampled = count.images + count.free_images - 10 - info.replayed
+        assert (count.passes, count.free_passes) == ((1, 0) if through else (1, 1))
+        assert (count.free_images == 0) == through
+        assert sampled <= 2 * PER_TASK * 3  # a replay of ten from one task may meet two
+        if name == "deepccg":  # a reservoir may hold fewer of a class
+            assert sampled >= PER_TASK  # of each class one at least is not replayed
+
+
 @pytest.mark.parametrize(("name", "most"), [("icarl", 20 + 30), ("deepccg-standard-head", 30)])
 def test_selection_embeds_the_classes_of_the_batch_only(name, most):
     learner = in_the_last_task(name)

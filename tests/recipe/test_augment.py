@@ -118,8 +118,8 @@ def test_replay_and_batch_of_er_are_drawn_crops():
 
 
 def test_what_it_does_not_go_with_is_refused():
-    with pytest.raises(ValueError, match="posterior=lazy keeps embeddings"):
-        METHODS["deepccg"].Config(augment=True, posterior="lazy")
+    with pytest.raises(ValueError, match="posterior=sampled keeps embeddings"):
+        METHODS["deepccg"].Config(augment=True, posterior="sampled")
     learner = make("er", augment=True)
     bad = Batch(torch.zeros(2, 1, 4, 9), torch.tensor([0, 1]))
     with pytest.raises(InputError, match=r"^augment needs images of at least 5 .* at false$"):

@@ -26,7 +26,7 @@ from deepccg.core import DeepCCGError, Diverged, TaskRequired
 from deepccg.learners.state_file import _checksum, load_state
 
 Content = tuple[dict[str, Any], dict[str, Tensor]]
-KINDS = [*METHODS, "lazy", "images", "frame", "numbers"]
+KINDS = [*METHODS, "sampled", "images", "frame", "numbers"]
 JUNK: list[Any] = [
     None, True, False, -1, 0, 1, 2, 3, 7, 2**31, 2**63, -(2**63) - 1, 10**30, 0.5, 1e300, math.nan,
     math.inf, "", "x", "0", "cpu", "meta", "identity", "<U3", "|O", "<i8", "<f8", "|V8", "<M8[D]",
@@ -50,8 +50,8 @@ def learned(kind: str) -> DeepCCGClassifier:
     x: Any = rng.normal(size=(2, 6, 3))
     names: Sequence[Any] = ("ant", "bee", "cow", "dog")
     fields: dict[str, Any] = {"method": kind if kind in METHODS else "deepccg"}
-    if kind == "lazy":
-        fields["method_params"] = {"posterior": "lazy"}
+    if kind == "sampled":
+        fields["method_params"] = {"posterior": "sampled"}
     elif kind == "images":
         fields["encoder"] = "identity"
         x = rng.integers(0, 255, size=(2, 6, 4, 4, 1), dtype=np.uint8)

@@ -26,7 +26,7 @@ SCORE = Evaluation(
     classes=(ClassScore(0, 50, 25, 25.0), ClassScore(1, 50, 25, 25.0)),
 )
 CIFAR = {"dataset": "cifar10", "stream": "disjoint", "scenario": "task"}
-LATER = ("stream.epochs", "method.posterior", "method.refresh", "method.max_age", "network.remap")
+LATER = ("stream.epochs", "method.posterior", "method.sample", "network.remap")
 
 
 def recorded(method: str, without=(), **settings) -> Run:
@@ -156,7 +156,7 @@ def test_the_command_completes_what_it_reads(runs, tmp_path, monkeypatch):
     for seed in (0, 1):
         shutil.copytree(runs / "deepccg" / f"seed-{seed}", tmp_path / "runs" / f"seed-{seed}")
     older = tmp_path / "runs" / "seed-0" / "config.toml"
-    without = re.sub(r"(?m)^(epochs|posterior|refresh|max_age) = .*\n", "", older.read_text())
+    without = re.sub(r"(?m)^(epochs|posterior|sample) = .*\n", "", older.read_text())
     assert without != older.read_text()
     older.write_text(without)
     out = ("--out", tmp_path / "page.html", "--export", tmp_path / "files")

@@ -72,8 +72,6 @@ class LearnerSpec:
             **cls.DEFAULTS.get(method, {}),
             **(cls.ON_VECTORS.get(method, {}) if on_vectors else {}),
         }
-        if params and not {"posterior", "replay_tasks"}.isdisjoint(params):
-            defaults.pop("replay_sampling", None)  # replays from few tasks are not balanced
         return {**defaults, **(params or {})}
 
     @classmethod

@@ -1,30 +1,39 @@
 """Estimate the present embeddings of stored examples by re-embedding a few of them.
 
 A class has m stored examples with embeddings c_i from earlier networks. The present z_i are known
-for two groups: a census O of o examples, chosen by anything but their present embeddings, and a
-sample S of s examples, drawn uniformly at random from the n = m - o others. With means over S
-marked by a bar and a slope b, the estimates are
+for a sample S of s of them, drawn uniformly at random. With means over S marked by a bar and a
+slope b, the estimates are
 
-    zhat_i = z_i for i in O and S,    zhat_i = zbar + b (c_i - cbar) for the rest:
+    zhat_i = z_i for i in S,    zhat_i = zbar + b (c_i - cbar) for the rest:
 
 for b = 1 the caches are moved by the mean difference in the sample, for b = 0 they are ignored.
 
-**Unbiased for any drift.** The mean of zhat over the others is zbar + b (mean c - cbar). Over the
-draw of S, zbar and cbar have the means of z and c over the others as expectations, so for every
-b that S does not decide the expectation is the mean of z. Nothing is assumed of how the network
-moved. The slope of a class is fitted to the samples of the other classes, which are drawn
-independently of its own.
+**Unbiased for any drift.** The mean of zhat is zbar + b (mean c - cbar). Over the draw of S, zbar
+and cbar have the means of z and c as expectations, so for every b that S does not decide the
+expectation is the mean of z. Nothing is assumed of how the network moved, nor of the caches. The
+slope of a class is fitted to the samples of the other classes, which are drawn independently of its
+own.
 
-**Its error** is n/m times that of the mean over S of d_i = z_i - b c_i, without replacement:
+**So is its gradient.** Caches and slope are constants, so the gradient of the mean is that of zbar,
+grad z_i / s for each of the sample; over the draw of S that of the mean of all m, though s of them
+are passed through the network. Counting each of the sample with its own 1/m instead would shorten
+the gradient by s/m.
 
-    E |mean zhat - mean z|^2 = (n/m)^2 (1/s - 1/n) V,
+**Its error** is that of the mean over S of d_i = z_i - b c_i, without replacement:
 
-with V = sum |d_i - mean d|^2 / (n-1) over the others. With o = 0 that is (1/s - 1/m) V. From caches
-of one and the same network, b = 1 and z_i = c_i + shift + noise of total variance nu, E V = nu: the
-paper's appendix on re-embedding few examples.
+    E |mean zhat - mean z|^2 = (1/s - 1/m) V,    V = sum |d_i - mean d|^2 / (m-1).
 
-**Caches age.** Let estimates take the place of caches (o = 0). The residuals r_i = z_i - zhat_i are
-0 on S and d_i - dbar elsewhere, their mean is r = mean d - dbar, and
+From caches of one and the same network, b = 1 and z_i = c_i + shift + noise of total variance nu,
+E V = nu: the paper's appendix on re-embedding few examples.
+
+**Estimates lie too near their mean.** With the best slope their residuals z_i - zhat_i are
+uncorrelated with them and have the spread V, so the squared deviations of the m - s estimated lack
+(m - s) V in sum. For b = 0, where they all lie at zbar, sum_S |z_i - zbar|^2 + (m - s) V_S is
+(m - 1) V_S. What measures the within-class spread has to add it, or it would see clusters that are
+not there.
+
+**Caches age.** Let estimates take the place of caches. The residuals r_i = z_i - zhat_i are 0 on S
+and d_i - dbar elsewhere, their mean is r = mean d - dbar, and
 
     (m-1) V_after = sum_rest |d_i - dbar|^2 - m |r|^2 = (m-1) V - (s-1) V_S,
 
@@ -34,10 +43,8 @@ use and the drift nu until the next one, at b = 1, make of the spread
     V <- V (1 - (s-1)/(m-1)) + nu,
 
 with the fixed point nu (m-1)/(s-1) and so the stationary error nu (1/s - 1/m) (m-1)/(s-1): for
-s = 1 there is none, V grows by nu with every use. Two things bound it. A census of the caches that
-were moved K times in a row: of 10 examples, s = 2 settles at 3.6 nu, at 1.3 nu with K = 5 (2.8
-embeddings a use), s = 3 at 1.05 nu without K. And the slope: the best b has a V at most that of
-b = 0, the within-class spread of z itself, so old caches are never worse than none.
+s = 1 there is none, V grows by nu with every use. The slope bounds it: the best b has a V at most
+that of b = 0, the within-class spread of z itself, so old caches are never worse than none.
 """
 
 from dataclasses import dataclass
@@ -53,14 +60,16 @@ class EmbeddingEstimate:
     Args:
         z: ``[M, D]``; where an example was re-embedded, that embedding itself.
         error: Estimated squared error of each class's mean, ``[C]``, summed over dimensions.
+        missing: Squared deviations from class means that ``z`` lacks in sum, a number.
     """
 
     z: Tensor
     error: Tensor
+    missing: Tensor
 
 
 def estimate_embeddings(
-    cached: Tensor, y: Tensor, new: Tensor, known: Tensor, sampled: Tensor, n_classes: int
+    cached: Tensor, y: Tensor, new: Tensor, sampled: Tensor, n_classes: int
 ) -> EmbeddingEstimate:
     """Move each class's cached embeddings by its sample, with the slope fitted to the others.
 
@@ -70,35 +79,33 @@ def estimate_embeddings(
     Args:
         cached: Embeddings from earlier networks, ``[M, D]``.
         y: Class columns ``[M]``.
-        new: Present embeddings of the ``known`` ones, in their order, ``[E, D]``. A gradient
+        new: Present embeddings of the ``sampled`` ones, in their order, ``[S, D]``. A gradient
             passes through them to the means.
-        known: Which were re-embedded, census and sample, ``[M]``.
-        sampled: Which of those are the random sample, ``[M]``. Every class that is not known
-            entirely has one.
+        sampled: Which were re-embedded, ``[M]``: of every class in ``y`` at least one, at random.
         n_classes: How many classes there are.
 
     >>> cached, new = torch.tensor([[0.0], [2.0], [4.0]]), torch.tensor([[1.0], [5.0]])
-    >>> known = torch.tensor([True, False, True])
-    >>> estimate_embeddings(cached, torch.zeros(3, dtype=torch.int64), new, known, known, 1)
+    >>> sampled = torch.tensor([True, False, True])
+    >>> estimate_embeddings(cached, torch.zeros(3, dtype=torch.int64), new, sampled, 1)
     EmbeddingEstimate(z=tensor([[1.],
             [3.],
-            [5.]]), error=tensor([0.]))
+            [5.]]), error=tensor([0.]), missing=tensor(0.))
     """
-    own, drawn = y[sampled], new[sampled[known]]
+    own = y[sampled]
     size = torch.bincount(own, minlength=n_classes).to(new.dtype)
-    centre = _class_means(drawn, own, size)
+    centre = _class_means(new, own, size)
     old_centre = _class_means(cached[sampled], own, size)
     with torch.no_grad():
-        deviation, old_deviation = drawn - centre[own], cached[sampled] - old_centre[own]
+        deviation, old_deviation = new - centre[own], cached[sampled] - old_centre[own]
         slope = _slopes_of_the_others(deviation, old_deviation, own, n_classes)[:, None]
         residual = deviation - slope[own] * old_deviation
         spread = residual.square().sum() / (size - 1).clamp(min=0).sum().clamp(min=1)
-        total = torch.bincount(y, minlength=n_classes).to(new.dtype)
-        others = torch.bincount(y[sampled | ~known], minlength=n_classes).to(new.dtype)
-        unseen = (1 / size.clamp(min=1) - 1 / others.clamp(min=1)).clamp(min=0)
-        error = (others / total.clamp(min=1)).square() * unseen * spread
+        stored = torch.bincount(y, minlength=n_classes).to(new.dtype)
+        error = (1 / size.clamp(min=1) - 1 / stored.clamp(min=1)) * spread
+        missing = (len(y) - len(own)) * spread
     estimate = centre[y] + slope[y] * (cached - old_centre[y])
-    return EmbeddingEstimate(estimate.masked_scatter(known[:, None].expand_as(cached), new), error)
+    z = estimate.masked_scatter(sampled[:, None].expand_as(cached), new)
+    return EmbeddingEstimate(z, error, missing)
 
 
 def _class_means(z: Tensor, y: Tensor, size: Tensor) -> Tensor:

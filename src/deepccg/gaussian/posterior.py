@@ -160,7 +160,11 @@ def log_conditional_marginal_likelihood(density: Tensor, y: Tensor) -> tuple[Ten
 
 @torch.no_grad()
 def fitted_scale(
-    z: Tensor, y: Tensor, posterior: Posterior, deviation: Tensor | None = None
+    z: Tensor,
+    y: Tensor,
+    posterior: Posterior,
+    deviation: Tensor | None = None,
+    missing: Tensor | None = None,
 ) -> Tensor:
     """The factor that gives the pooled within-class covariance W of ``z`` unit Frobenius norm.
 
@@ -180,6 +184,8 @@ def fitted_scale(
         y: Their classes ``[M]``.
         posterior: What follows from them.
         deviation: Of each embedding from its class's mean, ``[M, D]``, if it is known.
+        missing: Squared deviations that those of ``z`` lack in sum, because some are estimates;
+            taken to be of the same shape.
     """
     if deviation is None:
         deviation = z - posterior.mean.index_select(0, y)
@@ -190,6 +196,8 @@ def fitted_scale(
     slip = max(counts) * torch.finfo(z.dtype).eps
     if within <= slip * far * slip * far:  # also where no class has two
         return z.new_ones(())
+    if missing is not None:
+        within *= 1 + float(missing / scatter.trace())
     within /= len(z) - sum(count > 0 for count in counts)  # |W|_F
     if within < SMALLEST_SPREAD * far * far / (len(z) - 1):  # or else T is small enough, see below
         # All scatter as they do around their class means, and as these do around the mean of all.

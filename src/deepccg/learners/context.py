@@ -2,11 +2,10 @@ r"""The context of a step: the stored examples M \ R that its classifier is cond
 
 DeepCCG and ProtoCL have a classifier that is derived from memory and never learned. Each step
 replays R, conditions on the rest of memory, and scores batch and R: nothing that is scored is among
-what it is scored by. With ``posterior=lazy`` embeddings of stored examples are cached, and those
+what it is scored by. With ``posterior=sampled`` embeddings of stored examples are cached, and those
 that a step does not embed again are estimated (``gaussian/embedding_drift.py``, with proofs).
 """
 
-from collections.abc import Sequence
 from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
@@ -32,9 +31,7 @@ from deepccg.memory import (
     rank_within,
 )
 
-AGE = "cached_age"  # column of the memory
-GENERATOR = "refresh"  # name of the generator in the saved state, and its seed's purpose
-STALE = 2**62  # the age of an example without a cached embedding: beyond every bound
+GENERATOR = "sample"  # name of the generator in the saved state, and its seed's purpose
 
 
 class ContextConfig(RecipeConfig):
@@ -78,15 +75,14 @@ class Context(NamedTuple):
     Args:
         slots: Where they are in memory, ``[n]``.
         z: Their embeddings ``[n, D]``, with gradient only under ``mean_gradient``.
-        known: Which come from the present network; the others are estimates, ``[n]``. By default
-            all do.
-        error: Squared error of each class's mean because of the estimates, ``[C]``.
+        error: Where some of ``z`` are estimates: squared error of each class's mean, ``[C]``.
+        missing: And the squared deviations from these that ``z`` lacks in sum.
     """
 
     slots: Tensor
     z: Tensor
-    known: Tensor | None = None
     error: Tensor | None = None
+    missing: Tensor | None = None
 
     def with_step(self, replay: Tensor, z: Tensor) -> StepEmbeddings:
         """Everything a step has embedded: the context, then R, and the batch.
@@ -94,12 +90,7 @@ class Context(NamedTuple):
         ``replay [R]`` are the slots of R, ``z [B + R, D]`` the embeddings of the batch and of R.
         """
         batch, replayed = torch.split(z, [len(z) - len(replay), len(replay)])
-        known = self.known
-        if known is not None:
-            known = torch.cat([known, torch.ones_like(replay, dtype=torch.bool)])
-        return StepEmbeddings(
-            torch.cat([self.z, replayed, batch]), torch.cat([self.slots, replay]), known
-        )
+        return StepEmbeddings(torch.cat([self.z, replayed, batch]), torch.cat([self.slots, replay]))
 
 
 class Replay(NamedTuple):
@@ -177,99 +168,58 @@ def shaped(learner: NetworkLearner[ConfigT], z: Tensor) -> Tensor:
 
 
 class EmbeddingCache:
-    """An embedding of each stored example and how often in a row it was estimated.
+    """An embedding of each stored example, a column of the memory.
 
-    Both are columns of the memory. What draws the examples to embed again is a generator of its
-    own: replays and ties are then those of an exact posterior, draw for draw. A step embeds
-    ``refresh`` random examples of each class again, and each at the latest after ``max_age``
-    estimates.
+    A step embeds ``sample`` random examples of each class that it compares, and moves the others
+    along. What draws them is a generator of its own: replays and ties are then those of an exact
+    posterior, draw for draw. Zeros where nothing was cached yet say nothing of where an example
+    lies among its class, and so do the estimates that are made of them.
     """
 
     def __init__(
-        self,
-        memory: MemoryStore,
-        dim: int,
-        dtype: torch.dtype,
-        refresh: int,
-        max_age: int,
-        seed: int,
+        self, memory: MemoryStore, dim: int, dtype: torch.dtype, sample: int, seed: int
     ) -> None:
-        self.memory, self.dim, self.dtype = memory, dim, dtype
-        self.refresh, self.max_age = refresh, max_age
+        self.memory, self.dim, self.dtype, self.sample = memory, dim, dtype, sample
         self.generator = make_generator(seed, GENERATOR)
 
-    def read(self, slots: Tensor) -> tuple[Tensor, Tensor]:
-        """Cached embeddings ``[n, D]`` and their ages ``[n]``."""
+    def read(self, slots: Tensor) -> Tensor:
+        """Cached embeddings ``[n, D]``."""
         if len(slots) == 0:  # an empty memory does not know its columns yet
-            return torch.zeros(0, self.dim, dtype=self.dtype, device=slots.device), slots
-        return self.memory[EMBEDDING][slots], self.memory[AGE][slots]
+            return torch.zeros(0, self.dim, dtype=self.dtype, device=slots.device)
+        return self.memory[EMBEDDING][slots]
 
-    def draw(self, y: Tensor, age: Tensor, reselected: Tensor) -> tuple[Tensor, Tensor]:
-        """Draw which stored examples of classes ``y [n]`` and ages ``[n]`` to embed again.
-
-        All of classes that are ``reselected``: a selection by estimates would look for the errors
-        that suit it. Returns what ``draw_refresh`` does.
-        """
-        due = (age >= self.max_age) | torch.isin(y, reselected)
-        return draw_refresh(y, due, self.refresh, self.generator)
+    def draw(self, y: Tensor) -> Tensor:
+        """Which stored examples of classes ``y [n]`` to embed: ``sample`` of each, ``[n]``."""
+        key = torch.rand(len(y), generator=self.generator).to(y.device)
+        return rank_within(y, key) < self.sample
 
     def update(self, z: StepEmbeddings) -> dict[str, Tensor]:
-        """Cache what a step knows of memory; returns the columns of the batch's examples."""
+        """Cache what a step knows of memory; returns the column of the batch's examples."""
         if len(z.slots):
-            older = self.memory[AGE][z.slots] + 1
             self.memory[EMBEDDING][z.slots] = z.stored
-            self.memory[AGE][z.slots] = (
-                torch.zeros_like(older) if z.known is None else older.where(~z.known, 0)
-            )
-        age = torch.zeros(len(z.batch), dtype=torch.int64, device=z.batch.device)
-        return {EMBEDDING: z.batch, AGE: age}
+        return {EMBEDDING: z.batch}
 
     def columns(self) -> dict[str, Column]:
         """Shape and type of what is stored with each example."""
-        return {EMBEDDING: ((self.dim,), self.dtype), AGE: ((), torch.int64)}
+        return {EMBEDDING: ((self.dim,), self.dtype)}
 
     def added_to(self, state: State) -> State:
-        """Return a learner's state with a cache: an empty one, if it has none."""
+        """Return a learner's state with a cache: of zeros, if it has none."""
         parts, tensors = dict(state.meta["parts"]), dict(state.tensors)
         if GENERATOR not in parts:  # saved by a learner without a cache
             parts[GENERATOR], tensors[f"{GENERATOR}.state"] = {}, self.generator.get_state()
         names = parts["memory"]["columns"]
-        if not {EMBEDDING, AGE} & set(names):
-            parts["memory"] = {**parts["memory"], "columns": [*names, EMBEDDING, AGE]}
+        if EMBEDDING not in names:
+            parts["memory"] = {**parts["memory"], "columns": [*names, EMBEDDING]}
             size = len(tensors["memory.y"])
             tensors[f"memory.{EMBEDDING}"] = torch.zeros(size, self.dim, dtype=self.dtype)
-            tensors[f"memory.{AGE}"] = torch.full((size,), STALE)
         return State(tensors, {**state.meta, "parts": parts})
 
 
-def draw_refresh(
-    y: Tensor, due: Tensor, sample: int, generator: torch.Generator
-) -> tuple[Tensor, Tensor]:
-    """Draw every example that is due, and ``sample`` others of each class at random.
-
-    Random draws make ages differ, so where a bound K on age makes examples due, those of a class
-    come up one by one: about m p / (1 - (1-p)^(K+1)) of m are embedded per use, p = sample/m.
-
-    Args:
-        y: Class columns ``[n]``.
-        due: Which must be embedded again, ``[n]``.
-        sample: How many others to draw of each class.
-        generator: What draws.
-
-    Returns:
-        Which are embedded again, ``[n]``, and which of these were drawn at random, ``[n]``.
-    """
-    # Above all others: what is due is embedded anyway and takes no other's place.
-    key = torch.rand(len(y), generator=generator).to(y.device) + due
-    sampled = (rank_within(y, key) < sample) & ~due
-    return sampled | due, sampled
-
-
-def without_cache(state: State, columns: Sequence[str] = (EMBEDDING, AGE)) -> State:
-    """Return a learner's state without these columns; embeddings are computed when needed."""
-    parts = dict(state.meta["parts"])
-    names = [name for name in parts["memory"]["columns"] if name not in columns]
+def without_cache(state: State) -> State:
+    """Return a learner's state without cached embeddings; they are computed when needed."""
+    parts, tensors = dict(state.meta["parts"]), dict(state.tensors)
+    names = [name for name in parts["memory"]["columns"] if name != EMBEDDING]
     parts["memory"] = {**parts["memory"], "columns": names}
-    dropped = {f"memory.{name}" for name in columns}
-    tensors = {name: value for name, value in state.tensors.items() if name not in dropped}
+    tensors.pop(f"memory.{EMBEDDING}", None)
     return State(tensors, {**state.meta, "parts": parts})

@@ -107,13 +107,10 @@ class StepEmbeddings(NamedTuple):
     Args:
         z: Those of examples ``slots`` in memory and then of the batch, ``[n + B, D]``.
         slots: Which stored examples, ``[n]``.
-        known: Which of these come from the present network; the others are estimates, ``[n]``. By
-            default all do.
     """
 
     z: Tensor
     slots: Tensor
-    known: Tensor | None = None
 
     @property
     def stored(self) -> Tensor:

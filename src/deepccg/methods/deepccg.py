@@ -1,14 +1,14 @@
 """Deep Class-Conditional Gaussians: a classifier recomputed from memory, never learned."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import torch
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, PositiveFloat, model_validator
 from torch import Tensor, nn
 
-from deepccg.core import Batch, MemoryUsage, State, StepInfo, Task
+from deepccg.core import Batch, MemoryUsage, State, StateMismatch, StepInfo, Task
 from deepccg.gaussian import (
     GaussianClassifier,
     Posterior,
@@ -24,7 +24,6 @@ from deepccg.gaussian import (
 )
 from deepccg.learners.base import NetworkLearner, predicting
 from deepccg.learners.context import (
-    AGE,
     GENERATOR,
     Context,
     ContextConfig,
@@ -48,9 +47,13 @@ from deepccg.learners.memory_selection import (
 from deepccg.learners.optimiser import reduce_replay
 from deepccg.learners.readout import class_conditional_readout, combine
 from deepccg.learners.state import Column, Stateful, StatefulGenerator, StatefulModule
-from deepccg.memory import EMBEDDING, CandidateIndex
+from deepccg.memory import CandidateIndex
 
 ERRORS = "errors"  # name of the error rates in the saved state
+REPLAYED_TASKS = 1  # that a replay comes from where only a sample of each class is embedded
+# Modes and fields of earlier versions, and what the fields were where they did nothing.
+REMOVED_MODES = ("grouped", "lazy")
+REMOVED_FIELDS = {"replay_tasks": None, "refresh": 4, "max_age": 20}
 
 
 class GaussianConfig(ContextConfig):
@@ -72,51 +75,47 @@ class GaussianConfig(ContextConfig):
         description="classes without a stored example: left out, or their leave-one-out mean "
         "in the batch is used",
     )
-    posterior: Literal["exact", "grouped", "lazy"] = Field(
+    posterior: Literal["exact", "sampled"] = Field(
         "exact",
         description="what a step embeds of memory: all examples of the classes it compares "
-        "(exact), the same with a replay from few tasks, so that it compares few classes "
-        "(grouped), or of those only few examples, the others moved along (lazy)",
+        "(exact), or a sample of each, by which the others are moved along, with a replay from one "
+        "task, so that it compares few classes (sampled)",
     )
-    replay_tasks: PositiveInt | None = Field(
-        None, description="random tasks a replay is drawn from: by default all if exact, else 2"
-    )
-    refresh: PositiveInt = Field(
-        4,
-        description="lazy: random examples of each class compared that a step embeds again; where "
-        "a memory is selected, in addition to all of the batch's classes",
-    )
-    max_age: NonNegativeInt = Field(
-        20,
-        le=10**9,
-        description="lazy: an example is embedded again at the latest after so many estimates",
+    sample: int = Field(
+        4, ge=2, description="sampled: random examples of each compared class that a step embeds"
     )
 
-    @property
-    def groups(self) -> int | None:
-        """How many tasks a replay is drawn from, if not from all."""
-        if self.replay_sampling == "balanced":
-            return None
-        return self.replay_tasks or (None if self.posterior == "exact" else 2)
-
-    @model_validator(mode="after")
-    def _draws_once(self) -> Self:
-        few = self.replay_tasks is not None or self.posterior == "grouped"
-        if few and self.replay_sampling == "balanced":
-            raise ValueError(
-                "replay_sampling=balanced draws from all tasks, replay_tasks and posterior=grouped "
-                "from few: choose one of them"
-            )
-        return self
+    @model_validator(mode="before")
+    @classmethod
+    def _reads_earlier_records(cls, fields: Any) -> Any:
+        """Leave out removed fields that did nothing; refuse a removed mode."""
+        return present_fields(fields) if isinstance(fields, dict) else fields
 
     @model_validator(mode="after")
     def _keeps_embeddings_of_images_as_they_are(self) -> Self:
-        if self.augment and self.posterior == "lazy":
+        if self.augment and self.posterior == "sampled":
             raise ValueError(
-                "augment embeds other crops at each step, posterior=lazy keeps embeddings of "
+                "augment embeds other crops at each step, posterior=sampled keeps embeddings of "
                 "earlier steps: choose one of them"
             )
         return self
+
+
+def present_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Recorded fields without those that are gone and did nothing.
+
+    Raises:
+        ValueError: The mode they name is gone.
+    """
+    if (mode := fields.get("posterior")) in REMOVED_MODES:
+        raise ValueError(
+            f"posterior={mode} was removed: set posterior=sampled, which embeds less, or exact"
+        )
+    return {
+        name: value
+        for name, value in fields.items()
+        if name not in REMOVED_FIELDS or value != REMOVED_FIELDS[name]
+    }
 
 
 class DeepCCGConfig(SelectionConfig, GaussianConfig):
@@ -170,9 +169,8 @@ class DeepCCG(NetworkLearner[DeepCCGConfig]):
         self._scale_state = StatefulModule("scale", self.log_scale)
         self._classifier: GaussianClassifier | None = None  # derived; dropped by every step
         self.cache: EmbeddingCache | None = None
-        if self.config.posterior == "lazy" and self.memory.embed is None:
-            bounds = self.config.refresh, self.config.max_age
-            self.cache = EmbeddingCache(self.memory, self.dim, self.dtype, *bounds, seed)
+        if self.config.posterior == "sampled" and self.memory.embed is None:
+            self.cache = EmbeddingCache(self.memory, self.dim, self.dtype, self.config.sample, seed)
         self.error_rates: ClassErrorRates | None = None
         self.build_selection()
 
@@ -192,7 +190,7 @@ class DeepCCG(NetworkLearner[DeepCCGConfig]):
             replay, returned = self.sample_replay()  # R
             mask = self.masks(task_idx, replay)  # [B + R, C]
             slots = self.context_slots(mask, replay, reselected)  # M \ R
-            z, context = self.embed_step(x, replay, slots, reselected)
+            z, context = self.embed_step(x, replay, slots)
             labels = self.replay_labels(y, replay)
             classifier = self.condition(context)  # Eq. 7
             log_prob, valid = self.log_likelihood(z, labels, len(y), classifier, mask)  # Eqs. 8, 9
@@ -208,8 +206,10 @@ class DeepCCG(NetworkLearner[DeepCCGConfig]):
         return self.end_step(loss, len(replay), extra)
 
     def sample_replay(self) -> Replay:
-        """Slots of R; ``replay_tasks`` draws as many from few tasks."""
-        return sample_replay(self.memory, self.config, self.generator, self.config.groups)
+        """Slots of R: with ``posterior=sampled`` from few tasks."""
+        few = self.config.posterior == "sampled" and self.config.replay_sampling == "uniform"
+        tasks = REPLAYED_TASKS if few else None
+        return sample_replay(self.memory, self.config, self.generator, tasks)
 
     def reselected_classes(self, y: Tensor) -> Tensor:
         """Class columns whose memory is selected by embedding: the batch's, and any over quota."""
@@ -220,23 +220,21 @@ class DeepCCG(NetworkLearner[DeepCCGConfig]):
         r"""Slots of M \ R: those of the classes compared and of the classes reselected."""
         return context_slots(self.memory, mask, replay, reselected)
 
-    def embed_step(
-        self, x: Tensor, replay: Tensor, slots: Tensor, reselected: Tensor
-    ) -> tuple[Tensor, Context]:
+    def embed_step(self, x: Tensor, replay: Tensor, slots: Tensor) -> tuple[Tensor, Context]:
         """Embed batch and replay with gradient, and the context ``slots``, by default without.
 
-        With ``lazy`` the ``reselected`` classes and some others of the context are embedded, and
-        the rest is estimated. The replayed examples take no part in the estimates: nothing that a
-        step scores is among what it is scored by.
+        With ``sampled`` some of each class in the context are embedded, and the rest is estimated.
+        The replayed examples take no part in the estimates: nothing that a step scores is among
+        what it is scored by.
         """
         if self.cache is None:
             z, z_context = embed_step(self, x, replay, slots)
             return z, Context(slots, z_context)
-        y, (old, age) = self.memory.y[slots], self.cache.read(slots)
-        known, sampled = self.cache.draw(y, age, reselected)
-        z, z_known = embed_step(self, x, replay, slots[known])
-        moved = estimate_embeddings(old, y, z_known, known, sampled, len(self.class_table))
-        return z, Context(slots, moved.z, known, moved.error)
+        y, cached = self.memory.y[slots], self.cache.read(slots)
+        sampled = self.cache.draw(y)
+        z, z_sampled = embed_step(self, x, replay, slots[sampled])
+        moved = estimate_embeddings(cached, y, z_sampled, sampled, len(self.class_table))
+        return z, Context(slots, moved.z, moved.error, moved.missing)
 
     def condition(self, context: Context) -> GaussianClassifier:
         """The posterior over class means (Eq. 7) and the scale, given stored examples."""
@@ -245,19 +243,24 @@ class DeepCCG(NetworkLearner[DeepCCGConfig]):
             posterior, deviation = kernels.centred(z, y, len(classes))
         else:
             posterior, deviation = class_posterior(z, y, len(classes)), None
-        scale = self._scale(z, y, posterior, deviation)
+        scale = self._scale(z, y, posterior, deviation, context.missing)
         if context.error is not None:  # of estimated means: they are worth fewer examples
             variance = context.error * scale.detach().square() / self.dim
             posterior = inflate_variance(posterior, variance)
         return GaussianClassifier(posterior, scale, self.config.variance)
 
     def _scale(
-        self, z: Tensor, y: Tensor, posterior: Posterior, deviation: Tensor | None
+        self,
+        z: Tensor,
+        y: Tensor,
+        posterior: Posterior,
+        deviation: Tensor | None,
+        missing: Tensor | None,
     ) -> Tensor:
         if self.config.embedding_scale == "learned":
             return self.log_scale.log.exp()
         if self.config.embedding_scale == "fitted":
-            return fitted_scale(z, y, posterior, deviation)
+            return fitted_scale(z, y, posterior, deviation, missing)
         return torch.tensor(self.config.embedding_scale, dtype=self.dtype, device=self.device)
 
     def log_likelihood(
@@ -361,15 +364,13 @@ class DeepCCG(NetworkLearner[DeepCCGConfig]):
         return parts
 
     def extra_columns(self, classes: int) -> dict[str, Column]:
-        """The cached embedding, and how often in a row it was estimated."""
+        """The cached embedding."""
         del classes
         return {} if self.cache is None else self.cache.columns()
 
     def memory_usage(self) -> MemoryUsage:
         """The memory, the embeddings cached of it, and the error rates."""
         examples, kinds = self.memory.size, dict(super().memory_usage().bytes)
-        if AGE in kinds:
-            kinds["cached embeddings"] += kinds.pop(AGE)
         if self.error_rates is not None:
             kinds["rates of errors"] = self.error_rates.rates.nbytes
         return MemoryUsage(examples, kinds)
@@ -381,10 +382,15 @@ class DeepCCG(NetworkLearner[DeepCCGConfig]):
 
     def _validate_state(self, state: State) -> dict[str, State]:
         """See ``NetworkLearner``; an unused cache is dropped, a missing one or rates are added."""
+        if isinstance(saved := state.meta.get("config"), dict):
+            try:
+                state = State(state.tensors, {**state.meta, "config": present_fields(saved)})
+            except ValueError as error:
+                raise StateMismatch(f"the state cannot be continued: {error}") from None
         if self.cache is not None:
             state = self.cache.added_to(state)
-        else:  # what a memory of fixed embeddings has stays as it is
-            state = without_cache(state, (AGE, *([EMBEDDING] if self.memory.embed is None else [])))
+        elif self.memory.embed is None:  # what a memory of fixed embeddings has stays as it is
+            state = without_cache(state)
         if self.error_rates is not None and ERRORS not in state.meta["parts"]:
             state = without_rates(state, ERRORS)
         return super()._validate_state(state)

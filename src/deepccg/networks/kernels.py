@@ -91,6 +91,11 @@ def collect_per_sample_gradients(count: int) -> Iterator[dict[int, Tensor]]:
         _collected.reset(token)
 
 
+def collects_per_sample_gradients() -> bool:
+    """Whether gradients are being collected image by image, so that a batch must stay whole."""
+    return _collected.get() is not None
+
+
 def pad_batch(x: Tensor) -> Tensor:
     """``x [B, ...]`` with blank images added until B fills whole registers."""
     blank = -x.shape[0] % _lanes()

@@ -5,7 +5,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from deepccg.core import InputError
-from deepccg.networks.kernels import convolve, instance_norm, is_supported, pad_batch
+from deepccg.networks.kernels import (
+    collects_per_sample_gradients,
+    convolve,
+    instance_norm,
+    is_supported,
+    pad_batch,
+)
 from deepccg.networks.mlp import ModeFreeModule, as_float
 
 
@@ -155,8 +161,13 @@ class SlimResNet18(ModeFreeModule):
         x = as_float(x, next(self.parameters()).dtype)
         if not (self.native and is_supported(x)):
             return self._pooled(x)
-        chunks = [x] if torch.is_grad_enabled() else torch.split(x, self.CHUNK)
+        chunks = [x] if self._whole(x) else torch.split(x, self.CHUNK)
         return torch.cat([self._pooled(pad_batch(chunk))[: chunk.shape[0]] for chunk in chunks])
+
+    def _whole(self, x: Tensor) -> bool:
+        """Whether to embed all of ``x`` at once: with gradient that pays for two chunks."""
+        few = len(x) <= 2 * self.CHUNK
+        return torch.is_grad_enabled() and (few or collects_per_sample_gradients())
 
     def _pooled(self, x: Tensor) -> Tensor:
         pooled: Tensor = self.stages(self.stem(x)).mean(dim=(2, 3))
