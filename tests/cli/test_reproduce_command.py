@@ -76,7 +76,7 @@ def test_what_is_missing_is_run(deepccg, tmp_path: Path) -> None:
 def test_an_unknown_experiment_is_one_line(deepccg) -> None:
     done = deepccg("reproduce", "table9")
     assert done.code == 2
-    assert "choose one of table1, ablation, memory-size, shift" in done.err
+    assert "choose one of table1, ablation, memory-size, shift, frontier" in done.err
 
 
 @pytest.mark.parametrize("dry", [(), ("--dry-run",)])
@@ -95,3 +95,34 @@ def test_what_makes_no_experiment_is_one_line_before_anything(
     assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
     assert message in done.err
     assert not list(place.iterdir())
+
+
+@pytest.mark.slow  # four runs, each in a process
+def test_the_frontier_tells_accuracy_beside_what_it_cost(deepccg, tmp_path: Path) -> None:
+    words = ("reproduce", "frontier", "--quick", "--methods", "er,sgd", "--seeds", "0,1")
+    done = deepccg(*words, "--out", str(tmp_path), "-j", "1")
+    assert done.code == 0, done.err
+    table = (tmp_path / "frontier-digits-quick.md").read_text()
+    rows = [line.split("|")[1:-1] for line in table.splitlines() if line.startswith("|")]
+    cells = {row[0].strip(): [cell.strip() for cell in row[1:]] for row in rows}
+    assert cells["Method"][2:] == ["Passes per example", "Seconds", "Stored bytes", "Seeds"]
+    assert cells["SGD"][2] == "3.0"  # each example once forward, and once backward, which is two
+    assert float(cells["ER"][2]) == pytest.approx(6, abs=0.15)  # and as many stored ones
+    assert cells["SGD"][4:] == ["0", "2"]
+    first = accuracies_over_time(tmp_path, "er")
+    assert float(cells["ER"][1].strip("*").split()[0]) == pytest.approx(first, abs=0.06)
+    for name in ("passes", "seconds"):
+        drawn = tmp_path / f"frontier-digits-quick-cost-{name}.png"
+        assert drawn.read_bytes().startswith(b"\x89PNG")
+
+
+def accuracies_over_time(runs: Path, method: str) -> float:
+    """The share of right answers at the ends of tasks, mean over these and seeds, in percent."""
+    means = []
+    for place in runs.glob(f"*-{method}-*/seed-*"):
+        shares = [
+            sum(score.class_correct for score in each.classes) / each.images
+            for each in RunDirectory(place).evaluations()
+        ]
+        means.append(100 * np.mean(shares))
+    return float(np.mean(means))

@@ -5,8 +5,10 @@ from pathlib import Path
 import pytest
 
 from deepccg.core import InputError
+from deepccg.methods import METHODS
 from deepccg.records import paper_tables
 from deepccg.reproduce import Column, Variant, plan
+from deepccg.reproduce.plan import EXPERIMENTS
 
 PAPER = paper_tables()
 ALL = PAPER["hyperparameters"]["all"]
@@ -94,7 +96,7 @@ def test_shift_is_recorded_for_all_and_only_there() -> None:
     }
 
 
-@pytest.mark.parametrize("name", ["table1", "ablation", "memory-size", "shift"])
+@pytest.mark.parametrize("name", EXPERIMENTS)
 def test_a_quick_look_is_small_and_never_beside_the_paper(name: str) -> None:
     asked = plan(name, quick=True)
     assert {column.dataset for column in asked.columns} == {"digits"}
@@ -103,6 +105,17 @@ def test_a_quick_look_is_small_and_never_beside_the_paper(name: str) -> None:
         other = plan(name, datasets=[dataset], quick=True)
         cells = [(v, c) for c in other.columns for v in other.rows(c)]
         assert all(other.paper(*cell) is None for cell in cells)
+
+
+def test_the_frontier_has_all_online_methods_scored_after_every_task() -> None:
+    asked = plan("frontier", seeds=[0])
+    (column,) = asked.columns
+    assert column == Column("cifar10", "disjoint", "class")
+    without = {"multi-task", "packnet", "deepccg-reservoir", "deepccg-standard-head"}
+    assert {variant.method for variant in asked.variants} == METHODS.keys() - without
+    for variant, _, config in asked.configs():
+        assert config.evaluation.every == "task"
+        assert asked.paper(variant, column) is None
 
 
 def test_methods_can_be_chosen_with_their_preset() -> None:
@@ -116,7 +129,7 @@ def test_methods_can_be_chosen_with_their_preset() -> None:
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("table2", {}, "choose one of table1, ablation, memory-size, shift"),
+        ("table2", {}, "choose one of table1, ablation, memory-size, shift, frontier"),
         ("table1", {"methods": ["erace"]}, "unknown method 'erace'"),
         ("table1", {"methods": ["er@best"]}, "METHOD@PRESET with one of"),
         ("memory-size", {"datasets": ["hf:owner/name"]}, "needs a data set from"),

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from deepccg.records import Mode, accuracy_matrix, write_atomically
+from deepccg.records import Estimate, Mode, accuracy_matrix, write_atomically
 from deepccg.report.comparisons import Comparison, Row
 from deepccg.report.costs import network_passes, seconds_learning, stored_bytes
 from deepccg.report.figures import (
@@ -40,7 +40,7 @@ _MIXED = {  # streams that bring other classes than those of the tasks that are 
     }.items()
 }
 _COSTS = (  # name of the file, what accuracy is drawn against, the same with its unit, its value
-    ("passes", "network passes", "network passes per example", network_passes),
+    ("passes", "network passes", "network passes per example, backward ones twice", network_passes),
     ("bytes", "memory", "stored bytes", stored_bytes),
     ("seconds", "time", "seconds learning", seconds_learning),
 )
@@ -117,7 +117,9 @@ def comparison_figures(
         **({"loss": loss} if loss else {}),
         **_map_figures(comparison),
         **_shift_figures(comparison, styles),
-        **_cost_figures(comparison, styles),
+        **cost_figures(
+            {row.label: [row] for row in rows}, f"{comparison.scenario}_accuracy", styles
+        ),
         **{f"memory-{row.key}": memory_images(own, row.label) for row, own in memories},
     }
 
@@ -220,19 +222,25 @@ def _shift_figures(comparison: Comparison, styles: Styles) -> dict[str, Figure]:
     return figures
 
 
-def _cost_figures(comparison: Comparison, styles: Styles) -> dict[str, Figure]:
-    """Describe accuracy against each cost in which rows differ."""
-    figures, metric = {}, f"{comparison.scenario}_accuracy"
+def cost_figures(
+    rows: Mapping[str, Sequence[Row]], metric: str, styles: Styles
+) -> dict[str, Figure]:
+    """Describe a metric against each cost in which rows differ.
+
+    Rows are by label; several of one label are joined by a line, in their order.
+    """
+    figures = {}
     for name, title, axis, cost_of in _COSTS:
-        costs = {row.label: (cost_of(row), row.metric(metric)) for row in comparison.rows}
-        # What costs nothing has no place on a logarithmic axis.
-        free = [label for label, (cost, _) in costs.items() if cost and cost.mean == 0]
-        points = {
-            label: (cost, accuracy)
-            for label, (cost, accuracy) in costs.items()
-            if cost and cost.mean > 0 and accuracy
-        }
-        if len({cost.mean for cost, _ in points.values()}) > 1:
+        points: dict[str, list[tuple[Estimate, Estimate]]] = {}
+        free = []  # what costs nothing has no place on a logarithmic axis
+        for label, own in rows.items():
+            for row in own:
+                cost, accuracy = cost_of(row), row.metric(metric)
+                if cost and cost.mean > 0 and accuracy:
+                    points.setdefault(label, []).append((cost, accuracy))
+                elif cost and cost.mean == 0:
+                    free.append(row.label)
+        if len({cost.mean for own in points.values() for cost, _ in own}) > 1:
             text = "To the left: cheaper. Up: more accurate."
             text += f" Not shown, at no cost: {', '.join(free)}." if free else ""
             figures[f"cost-{name}"] = cost_scatter(

@@ -1,10 +1,12 @@
 """The tables and figures of a reproduced experiment."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from deepccg.report.catalogue import cost_figures
 from deepccg.report.comparisons import Row
-from deepccg.report.figures import save, series_styles, shift_scatter
+from deepccg.report.figures import Figure, save, series_styles, shift_scatter
 from deepccg.report.formatting import (
     DASH,
     ENOUGH_SEEDS,
@@ -14,7 +16,7 @@ from deepccg.report.formatting import (
 )
 from deepccg.report.runs import read_run
 from deepccg.report.table import Cell, Column, Table, TableRow, best_of, percent_cell
-from deepccg.report.tables import shift_table
+from deepccg.report.tables import frontier_table, shift_table
 from deepccg.reproduce import QUICK_NOTE, CellResult, Plan, Runs, Variant
 from deepccg.reproduce import Column as PlanColumn
 
@@ -25,8 +27,11 @@ def reproduction_tables(plan: Plan, results: list[CellResult], runs: Runs) -> li
     for column in plan.columns:
         rows = [each for each in results if each.column == column]
         title, note = _title(plan, column), QUICK_NOTE if plan.quick else ""
+        if plan.name == "frontier":
+            tables.append(frontier_table(title, _rows(plan, column, runs), column.metric, note))
+            continue
         tables.append(comparison_table(title, rows, _label(plan.reference), note))
-        slopes = shift_table(_followed(plan, column, runs)) if plan.name == "shift" else None
+        slopes = shift_table(_rows(plan, column, runs)) if plan.name == "shift" else None
         tables += [] if slopes is None else [slopes]
     return tables
 
@@ -60,16 +65,32 @@ def comparison_table(
 def reproduction_figures(plan: Plan, runs: Runs, stem: Path) -> list[Path]:
     """Draw the figures of an experiment as PNG and PDF, if it has any; returns the files."""
     written: list[Path] = []
-    for column in plan.columns if plan.name == "shift" else ():
-        rows = _followed(plan, column, runs)
-        styles = series_styles((row.label, row.method) for row in rows)
-        shifts = {row.label: row.shifts for row in rows}
-        title = _title(plan, column) + (f" ({QUICK_NOTE})" if plan.quick else "")
+    for column in plan.columns:
+        rows = _rows(plan, column, runs)
+        note = f"{QUICK_NOTE}. " if plan.quick else ""
         own = f"-{column.dataset}" if len(plan.columns) > 1 else ""
-        if shifts:
-            paths = [stem.with_name(stem.name + own + suffix) for suffix in (".png", ".pdf")]
-            written += save(shift_scatter(shifts, styles), *paths, title=title)
+        for name, figure in _figures(plan.name, column, rows).items():
+            paths = [stem.with_name(stem.name + own + name + end) for end in (".png", ".pdf")]
+            noted = replace(figure, caption=note + figure.caption)
+            written += save(noted, *paths, title=_title(plan, column))
     return written
+
+
+def _figures(experiment: str, column: PlanColumn, rows: Sequence[Row]) -> dict[str, Figure]:
+    """Describe the figures of an experiment's column, by what their files' names end with."""
+    if experiment == "shift" and rows:
+        styles = series_styles((row.label, row.method) for row in rows)
+        return {"": shift_scatter({row.label: row.shifts for row in rows}, styles)}
+    if experiment == "frontier":
+        methods = {row.method: method_name(row.method) for row in rows}
+        styles = series_styles((label, method) for method, label in methods.items())
+        lines = {
+            label: [row for row in rows if row.method == method]
+            for method, label in methods.items()
+        }
+        found = cost_figures(lines, column.metric, styles)
+        return {f"-{name}": figure for name, figure in found.items()}
+    return {}
 
 
 def _caption(results: Sequence[CellResult], with_paper: bool, note: str) -> str:
@@ -89,8 +110,8 @@ def _caption(results: Sequence[CellResult], with_paper: bool, note: str) -> str:
     return " ".join(parts)
 
 
-def _followed(plan: Plan, column: PlanColumn, runs: Runs) -> list[Row]:
-    """Return the rows whose runs recorded shifts."""
+def _rows(plan: Plan, column: PlanColumn, runs: Runs) -> list[Row]:
+    """Return the rows that have runs."""
     rows = []
     for variant in plan.rows(column):
         there = {

@@ -40,8 +40,8 @@ _SUMMARY_COLUMNS = (
 _COST_COLUMNS: tuple[tuple[str, Callable[[Row], Estimate | None], str], ...] = (
     ("Seconds learning", seconds_learning, ",.1f"),
     ("Milliseconds per batch", milliseconds_per_batch, ",.1f"),
-    ("Forward passes per example", lambda row: network_passes(row, "forward"), ".1f"),
-    ("Backward passes per example", lambda row: network_passes(row, "backward"), ".1f"),
+    ("Forward passes per example", lambda row: network_passes(row, 1, 0), ".1f"),
+    ("Backward passes per example", lambda row: network_passes(row, 0, 1), ".1f"),
     ("Stored examples", stored_examples, ",.0f"),
     ("Stored bytes", stored_bytes, ",.0f"),
 )
@@ -141,6 +141,26 @@ def cost_table(comparison: Comparison) -> Table | None:
     if len(machines) > 1:
         text += f" They were taken on {len(machines)} kinds of machine and do not compare."
     return _table("Cost", text, rows, known)
+
+
+def frontier_table(title: str, rows: Sequence[Row], metric: str, note: str = "") -> Table:
+    """Return accuracy beside what it cost; ``note`` is a first sentence of the caption."""
+    columns = {
+        "Accuracy": _metric_cells(rows, metric),
+        "Anytime\naccuracy": _metric_cells(rows, metric.replace("_", "_anytime_")),
+        "Passes per\nexample": [_number_cell(network_passes(row), ",.1f") for row in rows],
+        "Seconds": [_number_cell(seconds_learning(row), ",.0f") for row in rows],
+        "Stored\nbytes": [_number_cell(stored_bytes(row), ",.0f") for row in rows],
+        "Seeds": [Cell(f"{len(row.runs)}", len(row.runs)) for row in rows],
+    }
+    text = (
+        "Percent, mean ± standard error over seeds; anytime: mean over the ends of all tasks. A "
+        "pass is one image through the network forward, while it learns; one backward counts as "
+        "two. Seconds are wall time without scoring; stored is what the saved state holds in "
+        "addition to the network."
+    )
+    caption = " ".join(filter(None, (f"{note}." if note else "", text, _bold_text(rows))))
+    return _table(title, caption, rows, columns)
 
 
 def shift_table(rows: Sequence[Row]) -> Table | None:

@@ -48,12 +48,13 @@ class FinishedRuns:
                 self._found[_identity(config)].append((config, run))
 
     def find(self, config: RunConfig) -> RecordedRun | None:
-        """Return the run nearest to ``config``, with shift records if it asks for them."""
-        followed = config.evaluation.shift_images
+        """Return the run nearest to ``config``, with the scores and shifts that it asks for."""
+        asked = config.evaluation
         there = [
             (_nearness(config, other), run.recency, run)
             for other, run in self._found.get(_identity(config), [])
-            if followed is None or other.evaluation.shift_images == followed
+            if asked.shift_images in (None, other.evaluation.shift_images)
+            and (asked.every == "end" or other.evaluation.every == asked.every)
         ]
         return max(there, key=lambda each: each[:2])[2] if there else None
 

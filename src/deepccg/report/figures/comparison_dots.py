@@ -1,6 +1,6 @@
 """Methods beside each other: one number of each as dots, or its accuracy against its cost."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from deepccg.records import Estimate
 from deepccg.report.figures import description as fig
@@ -45,7 +45,7 @@ def comparison_dots(
 
 
 def cost_scatter(
-    points: Mapping[str, tuple[Estimate, Estimate]],
+    points: Mapping[str, Sequence[tuple[Estimate, Estimate]]],
     styles: Mapping[str, SeriesStyle],
     *,
     title: str,
@@ -54,23 +54,29 @@ def cost_scatter(
 ) -> fig.Figure:
     """Describe accuracy with its standard error against cost, on a logarithmic axis.
 
-    ``points`` has for each label its cost, above 0, and its accuracy as a fraction; at least one.
+    ``points`` has for each label costs, above 0, and accuracies as fractions: one point, or several
+    that a line joins in their order.
     """
-    costs = [cost.mean for cost, _ in points.values()]
-    bars = {label: fig.error_bar(accuracy) for label, (_, accuracy) in points.items()}
+    costs = [cost.mean for own in points.values() for cost, _ in own]
+    bars = [fig.error_bar(accuracy) for own in points.values() for _, accuracy in own]
     series = tuple(
         fig.Series(
             label,
             styles[label],
-            points=(fig.Point(cost.mean, 100 * accuracy.mean, y_error=bars[label]),),
-            tooltip=f"{label}: {_amount(cost.mean)} {axis}, {percent(accuracy)} %",
+            line=tuple((cost.mean, 100 * accuracy.mean) for cost, accuracy in own[1:] and own),
+            points=tuple(
+                fig.Point(cost.mean, 100 * accuracy.mean, y_error=fig.error_bar(accuracy))
+                for cost, accuracy in own
+            ),
+            tooltip=f"{label}: "
+            + ", then ".join(f"{_amount(cost.mean)} {axis}, {percent(a)} %" for cost, a in own),
         )
-        for label, (cost, accuracy) in points.items()
+        for label, own in points.items()
     )
     panel = fig.Panel(
         title=title,
         x=fig.axis_between(axis, min(costs) / _MARGIN, max(costs) * _MARGIN, log=True),
-        y=fig.rounded_axis("accuracy, %", [end for bar in bars.values() for end in bar]),
+        y=fig.rounded_axis("accuracy, %", [end for bar in bars for end in bar]),
         series=series,
         alt="; ".join(each.tooltip for each in series),
         names="points",
