@@ -1,4 +1,4 @@
-"""AUROC of ``ood_score`` beside that of the density of the classifier itself, which has one variance.
+"""AUROC of ``ood_score`` beside that of the classifier's own density, which has one variance.
 
 Digits and River's image segments: half of the examples of all classes but two are learned, in one
 pass and class after class or shuffled, 20 stored of each; the other half is in distribution.
@@ -63,7 +63,8 @@ def auroc(inside: np.ndarray, outside: np.ndarray) -> float:
 def main() -> None:
     torch.set_num_threads(1)
     print(
-        "| out of distribution, AUROC % | learned | one variance | `ood_score` |\n|---|---|---:|---:|"
+        "| out of distribution, AUROC % | learned | one variance | `ood_score` |\n"
+        "|---|---|---:|---:|"
     )
     for name, raw, y in data_sets():
         x = StandardScaler().fit_transform(raw)
