@@ -240,6 +240,7 @@ def failures_of(learner_class: type[Learner]) -> set[str]:
     return failed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("broken", BROKEN, ids=lambda broken: broken.__name__)
 def test_broken_learner_fails_the_checks_meant_for_it(broken):
     assert failures_of(broken) == BROKEN[broken]
