@@ -13,6 +13,7 @@ Clouds = Callable[..., tuple[npt.NDArray[np.float64], npt.NDArray[np.str_]]]
 def clouds() -> Clouds:
     """``clouds(names, rows)``: ``rows`` points around each name's own corner, shuffled."""
     corners = {"cow": (3, 0, 0), "dog": (0, 3, 0), "ant": (0, 0, 3), "bee": (-3, -3, -3)}
+    corners["bug"] = corners["bee"]
 
     def make(
         names: tuple[str, ...], rows: int = 20, seed: int = 0
