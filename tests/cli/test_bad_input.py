@@ -44,7 +44,10 @@ BAD = [
     (["--eval-images", "3"], "3 images cannot show 10 classes"),
     (["--device", "nonsense"], "device 'nonsense' cannot be used"),
     (["--threads", "0"], "threads should be greater than 0"),
-    (["--preset", "nope"], "preset 'nope' is neither one of default, paper, as-printed nor a file"),
+    (
+        ["--preset", "nope"],
+        "preset 'nope' is neither one of default, strong, paper, as-",
+    ),
     (["--config", "nowhere.toml"], "cannot read --config nowhere.toml: No such file"),
     (["--config", "."], "cannot read --config .: Is a directory"),
     (["--set", "network.kind=resnet18"], "the ResNet needs images of at least"),

@@ -61,7 +61,7 @@ def test_the_default_preset_is_the_fields_defaults() -> None:
 
 def test_the_presets_differ_in_results() -> None:
     identities = {resolve({"preset": preset}).identity() for preset in PRESETS}
-    assert len(identities) == len(PRESETS) == 3
+    assert len(identities) == len(PRESETS) == 4
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -183,7 +183,8 @@ def test_a_preset_file_that_is_not_text_is_one_line(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("preset", ["defualt", "no/such/file.toml", ""])
 def test_the_error_for_an_unknown_preset_lists_the_known_ones(preset: str) -> None:
-    with pytest.raises(InputError, match="is neither one of default, paper, as-printed nor a file"):
+    known = "default, strong, paper, as-printed"
+    with pytest.raises(InputError, match=f"is neither one of {known} nor a file"):
         resolve({"preset": preset})
 
 

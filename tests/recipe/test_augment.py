@@ -8,6 +8,7 @@ from recipe_world import REPLAYING, SHAPE, batch, make, queries, trained
 from scipy import stats
 
 from deepccg.core import Batch, InputError, make_generator
+from deepccg.gaussian import class_posterior
 from deepccg.learners.augment import crop_and_mirror
 from deepccg.methods import METHODS
 
@@ -68,7 +69,11 @@ class Watching(torch.nn.Module):
 
 
 CONTRASTING = ("pcr", "scr")  # add views of their own to each step
-FIELDS = {"deepccg": ({"mean_gradient": True}, {"mean_gradient": False}), "er": ({"repeats": 3},)}
+SAMPLED = {"posterior": "sampled", "sample": 2}
+FIELDS = {
+    "deepccg": ({"mean_gradient": True}, {"mean_gradient": False}, SAMPLED),
+    "er": ({"repeats": 3},),
+}
 
 
 @pytest.mark.parametrize(
@@ -117,9 +122,29 @@ def test_replay_and_batch_of_er_are_drawn_crops():
     assert learner.learn(one).loss == pytest.approx(float(torch.stack(terms).mean()), rel=1e-12)
 
 
+def test_means_by_crops_of_a_sample_are_right_on_average():
+    """Over crops and over draws of what to embed, though the caches are of other crops."""
+    learner = trained("deepccg", 10, augment=True, replay_mask="task", lr=0.5, **SAMPLED)
+    one, memory = batch(10), learner.memory
+    x, y, task_idx = learner.begin_step(one)
+    replay, _ = learner.sample_replay()
+    slots = learner.context_slots(learner.masks(task_idx, replay), replay, y)
+    drawn = []
+    for _ in range(800):
+        _, context = learner.embed_step(x, replay, slots)
+        drawn.append(class_posterior(context.z.detach(), memory.y[slots], 4).mean)
+    views = [crops(image) for image in memory.x[slots].numpy()]
+    shown = [np.frombuffer(crop, np.uint8).reshape(SHAPE) for view in views for crop in view]
+    z = learner.embed(torch.from_numpy(np.stack(shown)))
+    each = torch.stack([part.mean(dim=0) for part in z.split([len(view) for view in views])])
+    truth = class_posterior(each, memory.y[slots], 4).mean
+    means = torch.stack(drawn)
+    assert float(means.std(dim=0).max()) > 0
+    miss = (means.mean(dim=0) - truth).abs()
+    assert bool((miss <= 5 * means.std(dim=0) / 800**0.5 + 1e-9).all())
+
+
 def test_what_it_does_not_go_with_is_refused():
-    with pytest.raises(ValueError, match="posterior=sampled keeps embeddings"):
-        METHODS["deepccg"].Config(augment=True, posterior="sampled")
     learner = make("er", augment=True)
     bad = Batch(torch.zeros(2, 1, 4, 9), torch.tensor([0, 1]))
     with pytest.raises(InputError, match=r"^augment needs images of at least 5 .* at false$"):

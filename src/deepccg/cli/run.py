@@ -69,7 +69,10 @@ def run(
     ] = None,
     preset: Annotated[
         str | None,
-        setting(help="default, paper, as-printed, or a file of rules.", show_default="default"),
+        setting(
+            help="default, strong (docs/recipes.md), paper, as-printed, or a file of rules.",
+            show_default="default",
+        ),
     ] = None,
     config: Annotated[
         Path | None,

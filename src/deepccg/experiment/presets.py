@@ -13,7 +13,7 @@ from deepccg.experiment.config import Scenario
 from deepccg.records import merge, parse_toml, read_toml
 
 # The presets that come with the package; a file of rules is one, too.
-PRESETS = ("default", "paper", "as-printed")
+PRESETS = ("default", "strong", "paper", "as-printed")
 _FILE = "file:"  # marks, in a complete configuration, that a preset file has been applied
 
 Names = str | tuple[str, ...] | None

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 import torch
 from pydantic import Field, PositiveFloat, model_validator
@@ -90,15 +90,6 @@ class GaussianConfig(ContextConfig):
     def _reads_earlier_records(cls, fields: Any) -> Any:
         """Leave out removed fields that did nothing; refuse a removed mode."""
         return present_fields(fields) if isinstance(fields, dict) else fields
-
-    @model_validator(mode="after")
-    def _keeps_embeddings_of_images_as_they_are(self) -> Self:
-        if self.augment and self.posterior == "sampled":
-            raise ValueError(
-                "augment embeds other crops at each step, posterior=sampled keeps embeddings of "
-                "earlier steps: choose one of them"
-            )
-        return self
 
 
 def present_fields(fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -28,6 +28,11 @@ def network_passes(row: Row, forward: int = 1, backward: int = 2) -> Estimate | 
     return row.mean_of(map(of, row.runs.values()))
 
 
+def passes_per_query(row: Row) -> int:
+    """Return images passed through the network per prediction: the views that are averaged."""
+    return int(row.config["method"].get("views", 1))
+
+
 def stored_examples(row: Row) -> Estimate | None:
     """Return how many examples the memory holds at the end."""
     return row.mean_of(_audited(run, "memory", "examples") for run in row.runs.values())

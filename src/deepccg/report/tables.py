@@ -15,6 +15,7 @@ from deepccg.report.comparisons import Comparison, Row
 from deepccg.report.costs import (
     milliseconds_per_batch,
     network_passes,
+    passes_per_query,
     processors,
     seconds_learning,
     stored_bytes,
@@ -149,15 +150,16 @@ def frontier_table(title: str, rows: Sequence[Row], metric: str, note: str = "")
         "Accuracy": _metric_cells(rows, metric),
         "Anytime\naccuracy": _metric_cells(rows, metric.replace("_", "_anytime_")),
         "Passes per\nexample": [_number_cell(network_passes(row), ",.1f") for row in rows],
+        "Passes per\nquery": [Cell(f"{n}", n) for n in map(passes_per_query, rows)],
         "Seconds": [_number_cell(seconds_learning(row), ",.0f") for row in rows],
         "Stored\nbytes": [_number_cell(stored_bytes(row), ",.0f") for row in rows],
         "Seeds": [Cell(f"{len(row.runs)}", len(row.runs)) for row in rows],
     }
     text = (
-        "Percent, mean ± standard error over seeds; anytime: mean over the ends of all tasks. A "
-        "pass is one image through the network forward, while it learns; one backward counts as "
-        "two. Seconds are wall time without scoring; stored is what the saved state holds in "
-        "addition to the network."
+        "Percent, mean ± standard error over seeds; anytime: mean over the ends of all tasks. "
+        "Passes are of one image through the network: in training per example, where one backward "
+        "counts as two forward, and in prediction per query. Seconds are wall time without "
+        "scoring; stored is what the saved state holds in addition to the network."
     )
     caption = " ".join(filter(None, (f"{note}." if note else "", text, _bold_text(rows))))
     return _table(title, caption, rows, columns)

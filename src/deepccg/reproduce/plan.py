@@ -68,6 +68,7 @@ _QUICK_IMAGES = 1000  # that are scored, where the test set is larger
 SHIFT_IMAGES = 500  # on CIFAR-100 and MiniImageNet all test images of the first task
 _MEMORY_PER_CLASS = (7.5, 10, 12.5)  # 750, 1000 and 1250 in total where there are 100 classes
 _TASK_ONLY = {"packnet"}  # cannot predict without a task
+STRONG_METHODS = ("er", "er-ace", "derpp", "icarl", "pcr", "scr", "deepccg")  # the preset sets them
 
 # The paper's, in the order of its tables, with both readings of DeepCCG in the first; and accuracy
 # against cost of every online method that predicts without a task.
@@ -82,7 +83,7 @@ _METHODS: dict[Name, tuple[str, ...]] = {
     "frontier": (
         "sgd", "ewc", "er", "agem", "entropy-ss", "gss", "er-ace", "derpp", "esmer", "icarl",
         "infogs", "mir", "pcr", "scr", "gdumb", "protocl", "deepccg", "ncm", "randumb", "slda",
-        "ccg",
+        "ccg", *(f"{m}@strong" for m in STRONG_METHODS),
     ),
 }  # fmt: skip
 _QUICK_METHODS: dict[Name, tuple[str, ...]] = {

@@ -45,7 +45,7 @@ class Grid(Config):
     datasets: tuple[str, ...] = Field((), description="names from `deepccg data`, or folders")
     streams: tuple[str, ...] = Field((), description="kinds of `deepccg stream`, and joint")
     scenarios: tuple[str, ...] = Field((), description="task, class: which presets apply")
-    presets: tuple[str, ...] = Field((), description="default, paper, as-printed, or files")
+    presets: tuple[str, ...] = Field((), description="names of presets, or files")
     memory: tuple[int, ...] = Field((), description="stored examples in total")
     memory_per_class: tuple[int, ...] = Field((), description="the same, per class")
     memory_bytes: tuple[int, ...] = Field((), description="the same, as bytes")

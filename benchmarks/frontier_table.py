@@ -1,0 +1,88 @@
+"""docs/results/frontier.md: accuracy against cost, as published and with the strong presets."""
+
+from functools import cache
+from pathlib import Path
+
+from deepccg.records import RecordedRun, aggregate, summary
+from deepccg.report import percent, read_run
+from deepccg.report.catalogue import cost_figures
+from deepccg.report.comparisons import Row
+from deepccg.report.costs import network_passes
+from deepccg.report.figures import save, series_styles
+from deepccg.report.formatting import method_name
+from deepccg.report.tables import frontier_table
+from deepccg.reproduce import FinishedRuns, Plan, Variant, plan
+from deepccg.reproduce.plan import STRONG_METHODS
+
+HERE = Path(__file__).parent
+ARCHIVES = [HERE / name for name in ("frontier.jsonl", "runs.jsonl", "closed_form.jsonl")]
+SEEDS = tuple(range(5))
+DATASET, METRIC = "cifar10", "class_accuracy"
+PRESETS = ("default", "strong")
+ALSO_PUBLISHED = ("mir", "gdumb")  # known from other libraries, without such presets
+SETTINGS = [
+    (stream, scenario)
+    for stream in ("disjoint", "shifting-window")
+    for scenario in ("task", "class")
+]
+
+
+def frontier(image: Path) -> str:
+    """The table of ``deepccg reproduce frontier``; its figure against passes goes to ``image``."""
+    asked = plan("frontier", datasets=[DATASET], seeds=SEEDS)
+    rows = [row for variant in asked.variants if (row := _row(asked, variant))]
+    methods = {row.method: method_name(row.method) for row in rows}
+    lines = {label: [r for r in rows if r.method == name] for name, label in methods.items()}
+    styles = series_styles((label, method) for method, label in methods.items())
+    save(cost_figures(lines, METRIC, styles)["cost-passes"], image)
+    return frontier_table("", rows, METRIC).markdown()
+
+
+def strong_table() -> str:
+    """Every method as published and with the strong presets, in the four settings of CIFAR-10."""
+    names = [f"{stream.replace('-', ' ')}, {scenario}" for stream, scenario in SETTINGS]
+    lines = [f"| | preset | {' | '.join(names)} | passes | seeds |", f"|---|---|{'---:|' * 6}"]
+    variants = [Variant(m, p) for m in STRONG_METHODS for p in PRESETS]
+    for variant in [*variants, *map(Variant, ALSO_PUBLISHED)]:
+        asked = plan("table1", methods=[str(variant)], datasets=[DATASET], seeds=SEEDS)
+        found = {(c.stream, c.scenario): _finished(asked, variant, c) for c in asked.columns}
+        counts = sorted({len(runs) for runs in found.values() if runs})
+        if not counts:
+            continue
+        cells = [_accuracy(found[where], where[1]) for where in SETTINGS]
+        cost = network_passes(_as_row(variant, found["disjoint", "class"]))
+        passes = "-" if cost is None else f"{cost.mean:.1f}"
+        seeds = "-".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
+        row = (method_name(variant.method), f"`{variant.preset}`", *cells, passes, seeds)
+        lines.append(f"| {' | '.join(row)} |")
+    return "\n".join(lines)
+
+
+@cache
+def _archived() -> FinishedRuns:
+    return FinishedRuns(ARCHIVES)
+
+
+def _finished(asked: Plan, variant: Variant, column: object) -> dict[int, RecordedRun]:
+    there = {seed: _archived().find(asked.config(variant, column, seed)) for seed in SEEDS}
+    return {seed: run for seed, run in there.items() if run is not None}
+
+
+def _row(asked: Plan, variant: Variant) -> Row | None:
+    runs = _finished(asked, variant, asked.columns[0])
+    return _as_row(variant, runs) if runs else None
+
+
+def _as_row(variant: Variant, runs: dict[int, RecordedRun]) -> Row:
+    read = {seed: read_run(run) for seed, run in runs.items()}
+    preset = "" if variant.preset == "default" else f", `{variant.preset}`"
+    label = method_name(variant.method) + preset
+    known = {seed: run for seed, run in read.items() if run is not None}
+    return Row(str(variant), variant.method, label, known)
+
+
+def _accuracy(runs: dict[int, RecordedRun], scenario: str) -> str:
+    if not runs:
+        return "-"
+    found = aggregate([summary(run.evaluations()) for run in runs.values()])
+    return percent(found[f"{scenario}_accuracy"])

@@ -1,0 +1,189 @@
+"""How the presets `strong` was chosen: everybody with the same passes and bytes.
+
+CIFAR-10, disjoint tasks, class-incremental. Half of the training images are the stream, the other
+half is scored, of 500 of each class; no test image is opened. The budget is the
+number of passes of the network per example in training (one backward counts as two), 22.8 as those
+of DeepCCG's `default`, or four times that; the memory is 30 images per class. First the same number
+of ways to train for every method, then, with the best of them, the same four ways to predict.
+
+Run it: ``python benchmarks/strong.py --data-dir DATA --methods er,scr``. Finished runs are read
+back. What was found is in ``benchmarks/tuning/strong.json``; ``--table`` prints it.
+"""
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from held_out import score
+
+from deepccg.records import write_atomically
+
+FOUND = Path(__file__).parent / "tuning" / "strong.json"
+COMMON = {
+    "dataset": "cifar10",
+    "scenario": "class",
+    "stream.examples_per_class": 1000,
+    "evaluation.validation": 0.5,
+    "evaluation.every": "end",
+}
+Point = Mapping[str, Any]  # fields of the method
+
+
+def ways(
+    recipes: Sequence[tuple[int, int, bool]], rates: Sequence[float], **fields: Sequence[Any]
+) -> list[Point]:
+    """Every combination of (steps, replays, cropped), step size and one further field."""
+    name, values = next(iter(fields.items()), ("", (None,)))
+    return [
+        {"repeats": steps, "replay": replay, "augment": crop, "lr": lr}
+        | ({name: value} if name else {})
+        for steps, replay, crop in recipes
+        for lr in rates
+        for value in values
+    ]
+
+
+def plain(*recipes: tuple[int, int]) -> list[Point]:
+    """Recipes (steps, replays) with images as they are."""
+    return ways([(*recipe, False) for recipe in recipes], [0.1])
+
+
+def cropped(*recipes: tuple[int, int], lr: Sequence[float] = (0.1, 0.03)) -> list[Point]:
+    """Recipes (steps, replays) with images cropped and mirrored."""
+    return ways([(*recipe, True) for recipe in recipes], lr)
+
+
+SAMPLED = {"posterior": "sampled"}
+# Gradients through the means, replays compared with the classes of their own task.
+THROUGH = SAMPLED | {"mean_gradient": True, "replay_mask": "task"}
+
+
+def deepccg(
+    exact: tuple[int, int], sampled: tuple[int, int], through: tuple[int, int], wide: int
+) -> list[Point]:
+    """DeepCCG's ways: (steps, replays) with an exact posterior, with a sampled one, and so on."""
+    return [
+        *plain(exact),
+        *cropped(exact, lr=[0.1]),
+        *(point | SAMPLED for point in plain(sampled) + cropped(sampled)),
+        *(point | THROUGH for point in cropped(through)),
+        *(p | THROUGH | {"replay_mask": "seen"} for p in cropped((through[0] - 1, wide), lr=[0.1])),
+    ]
+
+
+ONE = {
+    "er": plain((1, 66), (2, 28)) + cropped((1, 66), (2, 28), (3, 15)) + cropped((4, 9), lr=[0.1]),
+    "er-ace": plain((1, 66), (2, 28))
+    + cropped((1, 66), (2, 28), (3, 15))
+    + cropped((4, 9), lr=[0.1]),
+    "derpp": plain((1, 33), (2, 14))
+    + cropped((1, 33), (2, 14), (3, 8))
+    + cropped((4, 4), lr=[0.1]),
+    "icarl": plain((1, 29), (2, 10))
+    + cropped((1, 29), (2, 10), lr=[0.1, 0.03, 0.01])
+    + cropped((3, 4), lr=[0.1]),
+    "scr": ways([(1, 28, False), (2, 9, False)], [0.1, 0.03], temperature=[0.07, 0.2])
+    + ways([(3, 3, False)], [0.1], temperature=[0.07]),
+    "pcr": ways([(1, 28, False), (2, 9, False)], [0.1, 0.03], temperature=[0.09, 0.2])
+    + ways([(3, 3, False)], [0.1], temperature=[0.09]),
+    "deepccg": [
+        *deepccg((1, 10), (2, 20), (2, 10), 40),
+        *(p | THROUGH | {"replay_mask": "seen", "sample": 3} for p in cropped((2, 8), lr=[0.1])),
+    ],
+}
+FOUR = {
+    "er": cropped((4, 66), (8, 28)) + cropped((2, 142), lr=[0.1]),
+    "er-ace": cropped((4, 66), (8, 28)) + cropped((2, 142), lr=[0.1]),
+    "derpp": cropped((4, 33), (8, 14)) + cropped((2, 71), lr=[0.1]),
+    "icarl": cropped((4, 29), (8, 10)) + cropped((2, 67), lr=[0.1]),
+    "scr": ways([(4, 28, False), (2, 66, False)], [0.1, 0.03], temperature=[0.07])
+    + ways([(1, 142, False)], [0.1], temperature=[0.07]),
+    "pcr": ways([(4, 28, False), (2, 66, False)], [0.1, 0.03], temperature=[0.09])
+    + ways([(1, 142, False)], [0.1], temperature=[0.09]),
+}
+PREDICTED: list[Point] = [
+    {"readout": readout, "views": views} for readout in ("own", "gaussian") for views in (1, 10)
+]
+BUDGETS = {"strong": ONE, "strong-4x": FOUR}
+
+
+def main() -> None:
+    """Search, method by method, or print what was found."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data-dir", type=Path)
+    parser.add_argument("--out", type=Path, default=Path("runs"))
+    parser.add_argument("--methods", default=",".join(ONE))
+    parser.add_argument("--budget", choices=list(BUDGETS), default="strong")
+    parser.add_argument("--jobs", type=int)
+    parser.add_argument("--found", type=Path, default=FOUND, help="where the scores go")
+    parser.add_argument("--table", action="store_true")
+    options = parser.parse_args()
+    if options.table:
+        print(table(json.loads(options.found.read_text(encoding="utf-8"))))
+        return
+    for method in options.methods.split(","):
+        points = search(method, BUDGETS[options.budget][method], options)
+        found = json.loads(options.found.read_text()) if options.found.exists() else {}
+        found.setdefault(options.budget, {})[method] = points
+        write_atomically(options.found, (json.dumps(found, indent=1) + "\n").encode())
+
+
+def search(
+    method: str, points: Sequence[Point], options: argparse.Namespace
+) -> list[dict[str, Any]]:
+    """Score the ways to train, then the ways to predict with the best of them."""
+    trained = trials(method, points, options)
+    best = max(trained, key=accuracy)
+    return trained + trials(method, [best["point"] | way for way in PREDICTED[1:]], options)
+
+
+def trials(
+    method: str, points: Sequence[Point], options: argparse.Namespace
+) -> list[dict[str, Any]]:
+    """Every point with its scores."""
+    runs = [
+        {"method.name": method, **COMMON, **{f"method.{k}": v for k, v in point.items()}}
+        for point in points
+    ]
+    scores = score(runs, out=options.out, data_dir=options.data_dir, jobs=options.jobs)
+    return [{"point": dict(point), **each} for point, each in zip(points, scores, strict=True)]
+
+
+def accuracy(trial: Mapping[str, Any]) -> float:
+    """Class-incremental, mean over seeds; that of a failed run is 0."""
+    return mean(trial["class"].values()) if "class" in trial else 0.0
+
+
+def table(found: Mapping[str, Mapping[str, Sequence[Mapping[str, Any]]]]) -> str:
+    """The best of every method, budget by budget, then all points."""
+    lines = []
+    for budget, methods in found.items():
+        lines += [
+            "",
+            f"`{budget}`",
+            "",
+            "| | | class | task | passes |",
+            "|---|---|---:|---:|---:|",
+        ]
+        for method, points in methods.items():
+            best = max(points, key=accuracy)
+            lines += [_line(method, point, best=point is best) for point in points]
+    return "\n".join(lines)
+
+
+def _line(method: str, trial: Mapping[str, Any], *, best: bool) -> str:
+    point = ", ".join(f"{name}={value}" for name, value in trial["point"].items())
+    if "error" in trial:
+        return f"| {method} | {point} | failed | | |"
+    mark = "**" if best else ""
+    each = ", ".join(f"{100 * value:.1f}" for value in trial["class"].values())
+    task = 100 * mean(trial["task"].values())
+    text = f"{mark}{100 * accuracy(trial):.1f}{mark} ({each})"
+    return f"| {method} | {point} | {text} | {task:.1f} | {trial['passes']} |"
+
+
+if __name__ == "__main__":
+    main()
