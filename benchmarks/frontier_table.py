@@ -1,7 +1,11 @@
 """docs/results/frontier.md: accuracy against cost, as published and with the strong presets."""
 
+import json
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from statistics import fmean
+from typing import Any
 
 from deepccg.records import RecordedRun, aggregate, summary
 from deepccg.report import percent, read_run
@@ -56,6 +60,40 @@ def strong_table() -> str:
         row = (method_name(variant.method), f"`{variant.preset}`", *cells, passes, seeds)
         lines.append(f"| {' | '.join(row)} |")
     return "\n".join(lines)
+
+
+def strong_accuracy(method: str, preset: str, stream: str, scenario: str) -> str:
+    """The mean and standard error of one cell of the table."""
+    variant = Variant(method, preset)
+    asked = plan("table1", methods=[str(variant)], datasets=[DATASET], seeds=SEEDS)
+    (column,) = (c for c in asked.columns if (c.stream, c.scenario) == (stream, scenario))
+    return _accuracy(_finished(asked, variant, column), scenario)
+
+
+def strong_search() -> str:
+    """What the search on held-out images found: the best way to train, and ways to predict."""
+    found = json.loads((HERE / "tuning" / "strong.json").read_text(encoding="utf-8"))["strong"]
+    ways = [("own", 1), ("own", 10), ("gaussian", 1), ("gaussian", 10)]
+    lines = [
+        "| | way to train | of the others | own | own, 10 views | Gaussian | Gaussian, 10 views |",
+        "|---|---|---:|---:|---:|---:|---:|",
+    ]
+    for method in STRONG_METHODS:
+        trials = found[method]
+        further = [t for t in trials if "views" in t["point"]]
+        chosen = {k: v for k, v in further[0]["point"].items() if k not in ("readout", "views")}
+        (best,) = (t for t in trials if t["point"] == chosen)
+        others = [_percent(t) for t in trials if t not in further and t is not best]
+        scores = {(t["point"]["readout"], t["point"]["views"]): t for t in further}
+        cells = [f"{_percent(scores.get(way, best)):.1f}" for way in ways]
+        way = ", ".join(f"{k} {v}" for k, v in chosen.items() if v is not False).replace("_", " ")
+        span = f"{min(others):.1f} to {max(others):.1f}"
+        lines.append(f"| {method_name(method)} | {way} | {span} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _percent(trial: Mapping[str, Any]) -> float:
+    return 100 * fmean(trial["class"].values())
 
 
 @cache

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from closed_form_table import closed_form_table, draw_bytes
-from frontier_table import frontier, strong_table
+from frontier_table import frontier, strong_accuracy, strong_search, strong_table
 from markdown_sections import fill_sections
 from result_numbers import accuracy, from_paper, minus, paper_minus
 from result_tables import (
@@ -117,6 +117,8 @@ def filled(template: str, runs: Runs, images: Path) -> str:
         "memory-size": lambda: memory_size_table(),
         "shift": lambda d, s: shift_section(d, s, images / f"{d}-{s}-shift.png"),
         "strong": strong_table,
+        "strong-search": strong_search,
+        "strong-accuracy": strong_accuracy,
         "frontier": lambda: frontier(images / "cifar10-frontier.png"),
         "tuned": lambda method: tuning_table(HERE / "tuning" / f"{method}.json"),
         "accuracy": partial(accuracy, runs),
