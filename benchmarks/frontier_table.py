@@ -72,7 +72,7 @@ def strong_accuracy(method: str, preset: str, stream: str, scenario: str) -> str
 
 def strong_search() -> str:
     """What the search on held-out images found: the best way to train, and ways to predict."""
-    found = json.loads((HERE / "tuning" / "strong.json").read_text(encoding="utf-8"))["strong"]
+    found = json.loads((HERE / "tuning" / "strong.json").read_text(encoding="utf-8"))["class"]
     ways = [("own", 1), ("own", 10), ("gaussian", 1), ("gaussian", 10)]
     lines = [
         "| | way to train | of the others | own | own, 10 views | Gaussian | Gaussian, 10 views |",

@@ -55,22 +55,15 @@ def cropped(*recipes: tuple[int, int], lr: Sequence[float] = (0.1, 0.03)) -> lis
     return ways([(*recipe, True) for recipe in recipes], lr)
 
 
-SAMPLED = {"posterior": "sampled"}
-# Gradients through the means, replays compared with the classes of their own task.
-THROUGH = SAMPLED | {"mean_gradient": True, "replay_mask": "task"}
+# Gradients through the means, of a sample beside the replay or of the replay itself.
+SAMPLED = {"posterior": "sampled", "mean_gradient": True}
+LEFT_OUT = {"posterior": "leave-one-out", "mean_gradient": True}
+ALL_SEEN = {"train_mask": "seen", "replay_mask": "seen"}
 
 
-def deepccg(
-    exact: tuple[int, int], sampled: tuple[int, int], through: tuple[int, int], wide: int
-) -> list[Point]:
-    """DeepCCG's ways: (steps, replays) with an exact posterior, with a sampled one, and so on."""
-    return [
-        *plain(exact),
-        *cropped(exact, lr=[0.1]),
-        *(point | SAMPLED for point in plain(sampled) + cropped(sampled)),
-        *(point | THROUGH for point in cropped(through)),
-        *(p | THROUGH | {"replay_mask": "seen"} for p in cropped((through[0] - 1, wide), lr=[0.1])),
-    ]
+def also(points: Sequence[Point], **fields: Any) -> list[Point]:
+    """Points with further fields."""
+    return [{**point, **fields} for point in points]
 
 
 ONE = {
@@ -89,8 +82,14 @@ ONE = {
     "pcr": ways([(1, 28, False), (2, 9, False)], [0.1, 0.03], temperature=[0.09, 0.2])
     + ways([(3, 3, False)], [0.1], temperature=[0.09]),
     "deepccg": [
-        *deepccg((1, 10), (2, 20), (2, 10), 40),
-        *(p | THROUGH | {"replay_mask": "seen", "sample": 3} for p in cropped((2, 8), lr=[0.1])),
+        *plain((1, 10)),
+        *cropped((1, 10), lr=[0.1]),
+        *also(cropped((2, 10), lr=[0.1]), **SAMPLED, replay_mask="task"),
+        *also(cropped((1, 40), lr=[0.1]), **SAMPLED),
+        *also(cropped((2, 40)), **LEFT_OUT, **ALL_SEEN),
+        *also(cropped((2, 40), lr=[0.1]), **LEFT_OUT),
+        *also(cropped((1, 80), lr=[0.1]), **LEFT_OUT, **ALL_SEEN, sample=8),
+        *also(cropped((2, 30), lr=[0.1]), **LEFT_OUT, **ALL_SEEN, sample=3),
     ],
 }
 GAUSSIAN = {"readout": "gaussian"}
@@ -104,9 +103,9 @@ TASK = {
     "pcr": ways([(1, 28, False), (2, 9, False)], [0.1, 0.03], temperature=[0.09]),
     "deepccg": [
         *plain((1, 10)),
-        cropped((1, 40))[0] | THROUGH | {"replay_mask": "seen"},
-        cropped((2, 10))[0] | THROUGH,
-        cropped((2, 6))[0] | THROUGH | {"replay_mask": "seen"},
+        *also(cropped((2, 10), lr=[0.1]), **SAMPLED, replay_mask="task"),
+        *also(cropped((2, 40), lr=[0.1]), **LEFT_OUT, **ALL_SEEN),
+        *also(cropped((2, 40), lr=[0.1]), **LEFT_OUT, replay_mask="task"),
     ],
 }
 PREDICTED: list[Point] = [

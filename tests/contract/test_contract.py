@@ -34,6 +34,13 @@ READINGS: dict[str, dict[str, object]] = {
     "normalise": {"normalise": True},
     "literal-draw": {"replay_draw": "literal"},
     "sampled": {"posterior": "sampled", "replay_mask": "task"},
+    "leave-one-out": {
+        "posterior": "leave-one-out",
+        "sample": 2,
+        "mean_gradient": True,
+        "repeats": 2,
+        "replay_mask": "task",
+    },
     "sampled-through": {
         "posterior": "sampled",
         "sample": 3,

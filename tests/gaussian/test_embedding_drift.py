@@ -11,6 +11,7 @@ from deepccg.gaussian import (
     estimate_embeddings,
     inflate_variance,
     log_predictive_density,
+    means_of_others,
     squared_distances,
 )
 
@@ -114,6 +115,62 @@ def test_slopes_are_those_of_the_other_classes():
         slope = ((before * after).sum() / before.square().sum()).clamp(0, 1)
         expected = now[own].mean(dim=0) + slope * (cached[left] - cached[own].mean(dim=0))
         torch.testing.assert_close(found.z[left], expected)
+
+
+def without(cached, now, i, *samples):
+    """The mean of the class of i, estimated as if i had never been stored."""
+    kept = torch.arange(len(Y)) != i
+    sampled = torch.zeros(len(Y), dtype=torch.bool)
+    sampled[[j for sample in samples for j in sample if j != i]] = True
+    found = estimate_embeddings(cached[kept], Y[kept], now[sampled], sampled[kept], 6)
+    return class_posterior(found.z, Y[kept], 6).mean[Y[i]], found.spread
+
+
+@pytest.mark.parametrize(("s", "other"), [(2, 3), (3, 2), (4, 4)])
+def test_leaving_one_out_is_estimating_without_it(s, other):
+    """Every pair of samples, every example of both; plain subtraction is told apart."""
+    cached, now = two_classes()
+    subtraction_differs = False
+    for one in samples_of(2, s):
+        for two in samples_of(4, other):
+            found = both(cached, now, one, two)
+            sampled = torch.zeros(len(Y), dtype=torch.bool)
+            sampled[[*one, *two]] = True
+            others = means_of_others(found, Y, sampled, 6)
+            posterior = class_posterior(found.z, Y, 6)
+            for place, i in enumerate(sampled.nonzero().flatten().tolist()):
+                expected, _ = without(cached, now, i, one, two)
+                torch.testing.assert_close(others.mean[place], expected)
+                m, size = 4, s if Y[i] == 2 else other
+                assert others.count[place] == m - 1
+                wanted = (1 / (size - 1) - 1 / (m - 1)) * found.spread
+                torch.testing.assert_close(others.error[place], wanted)
+                subtracted = (m * posterior.mean[Y[i]] - now[i]) / (m - 1)
+                subtraction_differs |= not torch.allclose(subtracted, expected)
+    assert subtraction_differs == (s < 4 or other < 4)
+
+
+def test_an_example_has_no_part_in_the_mean_of_the_others():
+    """Neither its value nor its gradient; those of the rest of the sample have equal shares."""
+    cached, now = two_classes()
+    sampled = torch.zeros(len(Y), dtype=torch.bool)
+    sampled[[1, 3, 4, 0, 5]] = True
+    new = now[sampled].requires_grad_()
+    others = means_of_others(estimate_embeddings(cached, Y, new, sampled, 6), Y, sampled, 6)
+    own = Y[sampled]
+    for i in range(len(new)):
+        (gradient,) = torch.autograd.grad(others.mean[i].sum(), new, retain_graph=True)
+        friends = (own == own[i]) & (torch.arange(len(new)) != i)
+        expected = friends[:, None] / friends.sum() * torch.ones(D, dtype=torch.float64)
+        torch.testing.assert_close(gradient, expected)
+
+
+def test_one_of_a_class_has_no_others():
+    y, sampled = torch.tensor([0, 0, 1]), torch.tensor([True, False, True])
+    z = torch.randn(3, D, generator=torch.Generator().manual_seed(0))
+    others = means_of_others(estimate_embeddings(z, y, z[sampled], sampled, 2), y, sampled, 2)
+    assert others.count.tolist() == [0, 0]
+    assert bool(others.mean.isfinite().all())
 
 
 def test_stale_caches_are_hardly_worse_than_none():

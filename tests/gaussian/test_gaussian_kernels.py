@@ -246,6 +246,7 @@ FIELDS = [
     {"embedding_scale": 2.0},
     {"embedding_scale": "learned"},
     {"posterior": "sampled"},
+    {"posterior": "leave-one-out"},
     {"mean_gradient": True},
     {"absent": "batch"},
     {"selector": "swap"},

@@ -105,7 +105,7 @@ def replaying_by_number(learner_class, numbers_of):
     """Replays the same examples wherever they are stored."""
 
     class Pinned(learner_class):
-        def sample_replay(self):
+        def sample_replay(self, *_):
             numbers = numbers_of(self.memory.x) if self.memory.size else []
             shuffled = sorted(range(len(numbers)), key=lambda slot: numbers[slot] * 7919 % 101)
             drawn = torch.tensor(shuffled[: min(4, len(numbers) // 2)], dtype=torch.int64)

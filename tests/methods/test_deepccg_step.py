@@ -23,9 +23,9 @@ LR = 0.05
 class Recorded(DeepCCG):
     """Keeps what a step began with: the modules, the memory, R, and what R is kept from."""
 
-    def sample_replay(self):
+    def sample_replay(self, *step):
         self.before = copy.deepcopy(modules_of(self))
-        drawn = super().sample_replay()
+        drawn = super().sample_replay(*step)
         outside = torch.ones(self.memory.size, dtype=torch.bool)
         outside[drawn.slots] = False
         self.replay, self.rest = self.memory.x[drawn.slots], self.memory.x[outside]

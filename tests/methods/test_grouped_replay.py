@@ -1,4 +1,4 @@
-"""Replay from few tasks: every stored example equally likely, few tasks at a time."""
+"""Replay from few tasks or classes: each equally likely, few at a time."""
 
 from collections import Counter
 
@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from deepccg.memory import draw_grouped
+from deepccg.memory import draw_classes, draw_grouped
 
 DRAWS = 2000
 
@@ -103,3 +103,37 @@ def test_slots_of_a_task_come_in_any_company():
             pairs[tuple(sorted(own))] += 1
     assert len(pairs) == 15
     assert stats.chisquare(list(pairs.values())).pvalue > 1e-4
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 9), st.integers(0, 3)), max_size=40),
+    st.lists(st.integers(0, 12), max_size=4),
+    st.integers(0, 12),
+    st.booleans(),
+)
+def test_classes_are_those_needed_and_whole_groups(stored, needed, count, by_task):
+    y = torch.tensor([column for column, _ in stored], dtype=torch.int64)
+    group = torch.tensor([task for _, task in stored], dtype=torch.int64) if by_task else y
+    generator = torch.Generator().manual_seed(0)
+    drawn = draw_classes(y, group, torch.tensor(needed, dtype=torch.int64), count, generator)
+    own, every = set(needed) & set(y.tolist()), set(y.tolist())
+    found = set(drawn.tolist())
+    assert drawn.tolist() == sorted(found)
+    assert own <= found <= every
+    if own != every:  # at least one other group
+        assert found != own
+    classes_of = [set(y[group == each].tolist()) for each in group.unique()]
+    whole = [each for each in classes_of if each <= found]
+    assert found == own.union(*whole)
+    added = [each for each in whole if not each <= own]
+    assert len(found) <= count or any(found == own | each for each in added) or found == own
+
+
+def test_other_classes_are_equally_likely():
+    y = torch.arange(12).repeat_interleave(torch.arange(1, 13))  # however many are stored of each
+    generator, times = torch.Generator().manual_seed(0), Counter()
+    for _ in range(DRAWS):
+        times.update(draw_classes(y, y, torch.tensor([3]), 4, generator).tolist())
+    assert times.pop(3) == DRAWS
+    assert len(times) == 11
+    assert stats.chisquare(list(times.values())).pvalue > 1e-3

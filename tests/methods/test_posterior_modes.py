@@ -19,6 +19,7 @@ from deepccg.methods.deepccg import REPLAYED_TASKS
 WINDOWS = (Task(0, (0, 1, 2)), Task(1, (1, 2, 3)), Task(2, (5, 6)), None)
 LABELS = ([0, 1, 2, 1, 0], [1, 2, 3, 3, 2, 1], [5, 6, 5, 6], [0, 3, 6, 5])
 SAMPLED = {"posterior": "sampled", "sample": 2}
+LEFT_OUT = {"posterior": "leave-one-out", "sample": 2}
 PAIRS = tuple(Task(n, (2 * n, 2 * n + 1)) for n in range(4))
 
 
@@ -90,8 +91,8 @@ def test_embedding_what_is_needed_is_embedding_everything(world, fields):
 class Watched(DeepCCG):
     """Keeps R of the last step."""
 
-    def sample_replay(self):
-        replay = super().sample_replay()
+    def sample_replay(self, *step):
+        replay = super().sample_replay(*step)
         self.drawn = replay.slots
         return replay
 
@@ -123,7 +124,7 @@ class EstimatedReservoir(Estimating, DeepCCGReservoir):
 class FewTasks:
     """Replays from one task, as ``sampled`` has them."""
 
-    def sample_replay(self):
+    def sample_replay(self, *_):
         return sample_replay(self.memory, self.config, self.generator, REPLAYED_TASKS)
 
 
@@ -194,10 +195,11 @@ def test_a_reservoir_with_a_sampled_posterior_is_exact_when_all_is_embedded(worl
     same_learning(sampled, exact)
 
 
+@pytest.mark.parametrize("mode", [SAMPLED, LEFT_OUT], ids=str)
 @pytest.mark.parametrize("learner_class", [Estimated, EstimatedReservoir])
-def test_the_mean_is_that_of_all_stored_where_nothing_drifted(world, learner_class):
+def test_the_mean_is_that_of_all_stored_where_nothing_drifted(world, learner_class, mode):
     """Fresh caches: the estimated means are those of every stored example, embedded anew."""
-    learner = learner_on(world, learner_class, memory=40, **SAMPLED)
+    learner = learner_on(world, learner_class, memory=40, **mode)
     for batch in pairs(world, rounds=4):
         learner.learn(batch)
     with torch.no_grad():
@@ -269,11 +271,12 @@ class OwnShare(DeepCCG):
     st.integers(2, 3),
     st.sampled_from([0, 1, 9, 20]),
     st.sampled_from(["fixed", "growing", None]),
+    st.sampled_from(["sampled", "leave-one-out"]),
 )
-def test_caches_stay_with_their_examples(make_world, windows, sample, memory, quota):
+def test_caches_stay_with_their_examples(make_world, windows, sample, memory, quota, posterior):
     """After a step each cache is what the step knew of that example, wherever it was moved."""
     world = make_world()
-    fields = {"posterior": "sampled", "sample": sample, "quota": quota}
+    fields = {"posterior": posterior, "sample": sample, "quota": quota}
     if quota is None:
         del fields["quota"]
     kind = EstimatedReservoir if quota is None else Estimated
@@ -294,6 +297,81 @@ def test_caches_stay_with_their_examples(make_world, windows, sample, memory, qu
             torch.testing.assert_close(learner.memory[EMBEDDING][slot], known[number])
 
 
+class WatchedLeavingOneOut(Watched, Estimated):
+    """Keeps R, what it was scored by, and the modules before the step."""
+
+
+def naive_leave_one_out(learner, batch) -> float:
+    """The loss of a step, example by example, where all of the classes in play is embedded."""
+    if not len(learner.x_stored):
+        return 0.0
+    with torch.no_grad():
+        stored, new = learner.before(learner.x_stored), learner.before(batch.x)
+    classes = learner.y_stored.tolist()
+    labels = [learner.classes.index(label) for label in batch.y.tolist()]
+    scored = [(z, own, None) for z, own in zip(new, labels, strict=True)]
+    scored += [(stored[place], own, place) for place, own in enumerate(classes)]
+    terms = []
+    for z, own, place in scored:
+        logs, counts = {}, {}
+        for column in set(classes):
+            members = [i for i, c in enumerate(classes) if c == column and i != place]
+            if members:
+                logs[column] = ((z - stored[members].mean(dim=0)) * 2.0).square().sum()
+                counts[column] = len(members)
+        if own not in logs or len(logs) < 2:
+            continue
+        variance = 1 + len(counts) / sum(counts.values())
+        values = {c: -0.5 * d / variance for c, d in logs.items()}
+        terms.append(torch.stack(list(values.values())).logsumexp(0) - values[own])
+    return float(torch.stack(terms).mean()) if terms else 0.0
+
+
+@pytest.mark.parametrize("through", [False, True])
+def test_leaving_one_out_scores_each_by_all_others(world, through):
+    """All of each class embedded; each replayed example told apart from its own class's mean."""
+    fields = {"posterior": "leave-one-out", "sample": 30, "replay": 300, "mean_gradient": through}
+    masks = {"train_mask": "seen", "replay_mask": "seen"}
+    learner = learner_on(world, WatchedLeavingOneOut, memory=40, **fields, **masks)
+    losses = []
+    for batch in pairs(world, rounds=3):
+        losses.append(learner.learn(batch).loss)
+        assert losses[-1] == pytest.approx(naive_leave_one_out(learner, batch), rel=1e-6)
+    assert sum(loss > 0 for loss in losses) > 8
+
+
+@pytest.mark.parametrize("replay_mask", ["seen", "task"])
+def test_leaving_one_out_replays_a_few_of_few_classes(world, replay_mask):
+    """Those of the batch's task, then others: single classes, or tasks as a whole."""
+    fields = {**LEFT_OUT, "replay": 8, "replay_mask": replay_mask}
+    learner = learner_on(world, Watched, memory=40, **fields)
+    passed = passes_of(learner)
+    partners = Counter()
+    for batch in pairs(world, rounds=12):
+        held = [label for label, _ in world.who(learner.memory.x)] if learner.memory.size else []
+        passed.clear()
+        learner.learn(batch)
+        drawn = Counter(held[slot] for slot in learner.drawn.tolist())
+        stored = Counter(held)
+        assert drawn == {label: min(2, stored[label]) for label in drawn}
+        assert set(batch.task.classes) & set(held) <= set(drawn)
+        assert len(drawn) == min(4, len(stored))  # 8 replays, 2 of a class
+        assert passed == [len(batch) + drawn.total()]
+        for label in drawn:
+            partners["whole" if label ^ 1 in drawn else "single"] += 1
+    assert (partners["single"] > 0) == (replay_mask == "seen")
+
+
+def test_the_gradient_through_left_out_means_is_told_from_none(world):
+    """Stopped, a replayed example moves nothing but itself."""
+    one, other = (
+        learner_on(world, memory=40, **LEFT_OUT, replay=8, mean_gradient=through)
+        for through in (False, True)
+    )
+    losses = [[each.learn(batch).loss for batch in pairs(world, 3)] for each in (one, other)]
+    assert losses[0] != losses[1]
+
+
 def test_estimated_means_are_right_on_average(world):
     """Over the draws of what to embed, from one state with stale caches."""
     learner = learner_on(world, Estimated, **SAMPLED, lr=0.5)
@@ -301,7 +379,7 @@ def test_estimated_means_are_right_on_average(world):
         learner.learn(batch)
     batch = world.batch([0, 1, 0], PAIRS[0])
     x, y, task_idx = learner.begin_step(batch)
-    replay = learner.sample_replay().slots
+    replay = learner.sample_replay(task_idx, y, y).slots
     rest = learner.context_slots(learner.masks(task_idx, replay), replay, y)
     means, errors = [], []
     for seed in range(600):
@@ -329,7 +407,7 @@ def test_the_fitted_scale_is_not_that_of_the_estimates(world):
     for batch in pairs(world, rounds=5):
         learner.learn(batch)
     x, y, task_idx = learner.begin_step(world.batch([0, 1, 0]))  # every class is needed
-    replay = learner.sample_replay().slots
+    replay = learner.sample_replay(task_idx, y, y).slots
     rest = learner.context_slots(learner.masks(task_idx, replay), replay, y)
     exact = float(learner.condition(Context(rest, learner.embed_stored(rest))).scale)
     fitted, wrong = [], []
@@ -349,7 +427,7 @@ def test_replayed_examples_do_not_explain_themselves(world):
     for batch in pairs(world):
         learner.learn(batch)
     x, y, task_idx = learner.begin_step(world.batch([0, 1], PAIRS[0]))
-    replay = learner.sample_replay().slots
+    replay = learner.sample_replay(task_idx, y, y).slots
     rest = learner.context_slots(learner.masks(task_idx, replay), replay, y)
     given = []
     for offset in (0.0, 3.0):

@@ -70,8 +70,9 @@ class Watching(torch.nn.Module):
 
 CONTRASTING = ("pcr", "scr")  # add views of their own to each step
 SAMPLED = {"posterior": "sampled", "sample": 2}
+LEFT_OUT = {"posterior": "leave-one-out", "sample": 2, "mean_gradient": True}
 FIELDS = {
-    "deepccg": ({"mean_gradient": True}, {"mean_gradient": False}, SAMPLED),
+    "deepccg": ({"mean_gradient": True}, {"mean_gradient": False}, SAMPLED, LEFT_OUT),
     "er": ({"repeats": 3},),
 }
 
@@ -127,7 +128,7 @@ def test_means_by_crops_of_a_sample_are_right_on_average():
     learner = trained("deepccg", 10, augment=True, replay_mask="task", lr=0.5, **SAMPLED)
     one, memory = batch(10), learner.memory
     x, y, task_idx = learner.begin_step(one)
-    replay, _ = learner.sample_replay()
+    replay, _ = learner.sample_replay(task_idx, y, y)
     slots = learner.context_slots(learner.masks(task_idx, replay), replay, y)
     drawn = []
     for _ in range(800):

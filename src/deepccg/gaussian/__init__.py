@@ -6,7 +6,7 @@ Equation numbers are those of Lee & Storkey (AISTATS 2024). Shapes: ``B`` exampl
 
 from deepccg.gaussian import kernels
 from deepccg.gaussian.class_statistics import ClassStatistics
-from deepccg.gaussian.embedding_drift import estimate_embeddings
+from deepccg.gaussian.embedding_drift import MeansOfOthers, estimate_embeddings, means_of_others
 from deepccg.gaussian.packed import PackedSymmetric, packed_size
 from deepccg.gaussian.posterior import (
     GaussianClassifier,
@@ -50,6 +50,7 @@ __all__ = [
     "FrozenClassifier",
     "GaussianClassifier",
     "LassoConfig",
+    "MeansOfOthers",
     "PackedSymmetric",
     "Posterior",
     "Prototypes",
@@ -70,6 +71,7 @@ __all__ = [
     "log_marginal_likelihood",
     "log_predictive_density",
     "log_prototype_predictive",
+    "means_of_others",
     "packed_size",
     "selection_objective",
     "squared_distances",

@@ -45,12 +45,21 @@ use and the drift nu until the next one, at b = 1, make of the spread
 with the fixed point nu (m-1)/(s-1) and so the stationary error nu (1/s - 1/m) (m-1)/(s-1): for
 s = 1 there is none, V grows by nu with every use. The slope bounds it: the best b has a V at most
 that of b = 0, the within-class spread of z itself, so old caches are never worse than none.
+
+**Each of the sample left out.** Without i the sample is a random one of the class without i, so the
+mean of the others is estimated in the same way, from S and M without i: unbiased, with the error
+(1/(s-1) - 1/(m-1)) V. The m - s that are not of the sample move by the residual r_i of i, over
+s - 1, so with mean the mean of all zhat
+
+    mean_without_i = (m mean - z_i - (m-s)/(s-1) r_i) / (m-1),    r_i = z_i - zbar - b (c_i - cbar).
 """
 
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+
+from deepccg.gaussian.posterior import class_posterior
 
 
 @dataclass(frozen=True)
@@ -61,11 +70,30 @@ class EmbeddingEstimate:
         z: ``[M, D]``; where an example was re-embedded, that embedding itself.
         error: Estimated squared error of each class's mean, ``[C]``, summed over dimensions.
         missing: Squared deviations from class means that ``z`` lacks in sum, a number.
+        residual: What its cache does not say of each example that was re-embedded, ``[S, D]``.
+        spread: Estimated V, a number.
     """
 
     z: Tensor
     error: Tensor
     missing: Tensor
+    residual: Tensor
+    spread: Tensor
+
+
+@dataclass(frozen=True)
+class MeansOfOthers:
+    """Of each re-embedded example, the mean of its class without it.
+
+    Args:
+        mean: ``[S, D]``.
+        count: How many examples it rests on, ``[S]``; 0 where no other was re-embedded.
+        error: Its estimated squared error, summed over dimensions, ``[S]``.
+    """
+
+    mean: Tensor
+    count: Tensor
+    error: Tensor
 
 
 def estimate_embeddings(
@@ -86,26 +114,49 @@ def estimate_embeddings(
 
     >>> cached, new = torch.tensor([[0.0], [2.0], [4.0]]), torch.tensor([[1.0], [5.0]])
     >>> sampled = torch.tensor([True, False, True])
-    >>> estimate_embeddings(cached, torch.zeros(3, dtype=torch.int64), new, sampled, 1)
-    EmbeddingEstimate(z=tensor([[1.],
+    >>> estimate_embeddings(cached, torch.zeros(3, dtype=torch.int64), new, sampled, 1).z
+    tensor([[1.],
             [3.],
-            [5.]]), error=tensor([0.]), missing=tensor(0.))
+            [5.]])
     """
     own = y[sampled]
     size = torch.bincount(own, minlength=n_classes).to(new.dtype)
     centre = _class_means(new, own, size)
     old_centre = _class_means(cached[sampled], own, size)
+    deviation, old_deviation = new - centre[own], cached[sampled] - old_centre[own]
+    slope = _slopes_of_the_others(deviation.detach(), old_deviation, own, n_classes)[:, None]
+    residual = deviation - slope[own] * old_deviation
     with torch.no_grad():
-        deviation, old_deviation = new - centre[own], cached[sampled] - old_centre[own]
-        slope = _slopes_of_the_others(deviation, old_deviation, own, n_classes)[:, None]
-        residual = deviation - slope[own] * old_deviation
         spread = residual.square().sum() / (size - 1).clamp(min=0).sum().clamp(min=1)
         stored = torch.bincount(y, minlength=n_classes).to(new.dtype)
         error = (1 / size.clamp(min=1) - 1 / stored.clamp(min=1)) * spread
         missing = (len(y) - len(own)) * spread
     estimate = centre[y] + slope[y] * (cached - old_centre[y])
     z = estimate.masked_scatter(sampled[:, None].expand_as(cached), new)
-    return EmbeddingEstimate(z, error, missing)
+    return EmbeddingEstimate(z, error, missing, residual, spread)
+
+
+def means_of_others(
+    estimate: EmbeddingEstimate, y: Tensor, sampled: Tensor, n_classes: int
+) -> MeansOfOthers:
+    """Leave each re-embedded example out of its class's mean; arguments as above.
+
+    >>> y, sampled = torch.zeros(2, dtype=torch.int64), torch.tensor([True, True])
+    >>> known = torch.tensor([[1.0], [5.0]])
+    >>> means_of_others(estimate_embeddings(known, y, known, sampled, 1), y, sampled, 1).mean
+    tensor([[5.],
+            [1.]])
+    """
+    posterior, own = class_posterior(estimate.z, y, n_classes), y[sampled]
+    stored = posterior.count[own]
+    size = torch.bincount(own, minlength=n_classes).to(stored.dtype)[own]
+    others, rest = size - 1, stored - 1
+    alone = others == 0
+    share = ((stored - size) / others.clamp(min=1))[:, None]
+    total = stored[:, None] * posterior.mean[own] - estimate.z[sampled] - share * estimate.residual
+    mean = total / rest.clamp(min=1)[:, None]
+    error = (1 / others.clamp(min=1) - 1 / rest.clamp(min=1)) * estimate.spread
+    return MeansOfOthers(mean, rest.masked_fill(alone, 0), error)
 
 
 def _class_means(z: Tensor, y: Tensor, size: Tensor) -> Tensor:

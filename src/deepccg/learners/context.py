@@ -3,7 +3,8 @@ r"""The context of a step: the stored examples M \ R that its classifier is cond
 DeepCCG and ProtoCL have a classifier that is derived from memory and never learned. Each step
 replays R, conditions on the rest of memory, and scores batch and R: nothing that is scored is among
 what it is scored by. With ``posterior=sampled`` embeddings of stored examples are cached, and those
-that a step does not embed again are estimated (``gaussian/embedding_drift.py``, with proofs).
+that a step does not embed again are estimated (``gaussian/embedding_drift.py``, with proofs). With
+``leave-one-out`` R is what the estimates are made from, and each of R is scored by all but itself.
 """
 
 from typing import Literal, NamedTuple, TypeVar
@@ -15,6 +16,7 @@ from pydantic import Field, NonNegativeInt, PositiveFloat
 from torch import Tensor, nn
 
 from deepccg.core import Diverged, State, has_finite_squares, make_generator
+from deepccg.gaussian import MeansOfOthers
 from deepccg.learners.base import NetworkLearner
 from deepccg.learners.class_table import ReplayMask, TrainMask
 from deepccg.learners.memory_selection import StepEmbeddings
@@ -25,6 +27,7 @@ from deepccg.memory import (
     EMBEDDING,
     MemoryStore,
     draw_balanced,
+    draw_classes,
     draw_grouped,
     draw_uniform,
     keep_one_per_class,
@@ -77,12 +80,14 @@ class Context(NamedTuple):
         z: Their embeddings ``[n, D]``, with gradient only under ``mean_gradient``.
         error: Where some of ``z`` are estimates: squared error of each class's mean, ``[C]``.
         missing: And the squared deviations from these that ``z`` lacks in sum.
+        others: Where the replay is part of it: for each of R its class's mean without it.
     """
 
     slots: Tensor
     z: Tensor
     error: Tensor | None = None
     missing: Tensor | None = None
+    others: MeansOfOthers | None = None
 
     def with_step(self, replay: Tensor, z: Tensor) -> StepEmbeddings:
         """Everything a step has embedded: the context, then R, and the batch.
@@ -90,6 +95,8 @@ class Context(NamedTuple):
         ``replay [R]`` are the slots of R, ``z [B + R, D]`` the embeddings of the batch and of R.
         """
         batch, replayed = torch.split(z, [len(z) - len(replay), len(replay)])
+        if self.others is not None:  # R is part of the context
+            replay, replayed = replay[:0], replayed[:0]
         return StepEmbeddings(torch.cat([self.z, replayed, batch]), torch.cat([self.slots, replay]))
 
 
@@ -192,6 +199,19 @@ class EmbeddingCache:
         """Which stored examples of classes ``y [n]`` to embed: ``sample`` of each, ``[n]``."""
         key = torch.rand(len(y), generator=self.generator).to(y.device)
         return rank_within(y, key) < self.sample
+
+    def draw_few_classes(
+        self, needed: Tensor, config: ContextConfig, generator: torch.Generator
+    ) -> Tensor:
+        """Slots, ascending: ``sample`` of each ``needed`` class and of random others, R in all.
+
+        Where replays are compared with their own task, its classes come together.
+        """
+        y = self.memory.y
+        group = self.memory.task if config.replay_mask == "task" else y
+        columns = draw_classes(y, group, needed, config.replay // self.sample, generator)
+        stored = torch.isin(y, columns).nonzero().flatten()
+        return stored[self.draw(y[stored])]
 
     def update(self, z: StepEmbeddings) -> dict[str, Tensor]:
         """Cache what a step knows of memory; returns the column of the batch's examples."""

@@ -4,6 +4,7 @@ from deepccg.memory.buffer import (
     EMBEDDING,
     MemoryStore,
     draw_balanced,
+    draw_classes,
     draw_grouped,
     draw_uniform,
     keep_one_per_class,
@@ -26,7 +27,7 @@ from deepccg.memory.quotas import (
 
 __all__ = [
     "EMBEDDING", "NO_SLOTS", "CandidateIndex", "MemoryStore", "balanced_random", "candidates_of",
-    "class_balanced_reservoir", "class_quotas", "draw_balanced", "draw_grouped", "draw_uniform",
-    "herding", "herding_places", "keep_one_per_class", "offer_to_reservoir", "pool_of",
-    "quotas_by_arrival", "rank_within", "replace", "reservoir_slots", "write_rings",
+    "class_balanced_reservoir", "class_quotas", "draw_balanced", "draw_classes", "draw_grouped",
+    "draw_uniform", "herding", "herding_places", "keep_one_per_class", "offer_to_reservoir",
+    "pool_of", "quotas_by_arrival", "rank_within", "replace", "reservoir_slots", "write_rings",
 ]  # fmt: skip

@@ -240,6 +240,35 @@ def draw_grouped(task: Tensor, count: int, groups: int, generator: torch.Generat
     return torch.cat(drawn)
 
 
+def draw_classes(
+    y: Tensor, group: Tensor, needed: Tensor, count: int, generator: torch.Generator
+) -> Tensor:
+    """Columns of stored classes: the ``needed`` ones, and random others.
+
+    There are ``count`` at most, but whatever ``count`` is, all that are needed and one other group.
+
+    Args:
+        y: Class column of each stored example, ``[M]``.
+        group: What comes whole or not at all, ``[M]``: the class, or a task with its classes.
+        needed: Class columns; those that are not stored are left out.
+        count: How many in all.
+        generator: Decides which of the others.
+
+    >>> y = torch.tensor([0, 1, 2, 2])
+    >>> draw_classes(y, y, torch.tensor([2, 5]), 3, torch.Generator()).tolist()
+    [0, 1, 2]
+    """
+    own = set(needed.tolist()) & set(y.tolist())
+    chosen, groups = own, torch.unique(group)
+    for each in groups[torch.randperm(len(groups), generator=generator)].tolist():
+        if len(chosen) >= count and chosen != own:
+            break
+        more = set(y[group == each].tolist()) | chosen
+        if len(more) <= count or chosen == own:
+            chosen = more
+    return torch.tensor(sorted(chosen), dtype=torch.int64, device=y.device)
+
+
 def keep_one_per_class(slots: Tensor, y: Tensor, stored: Mapping[int, int]) -> Tensor:
     """Drop one of the ``slots [n]`` of every class drawn entirely: the rest still knows it.
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from deepccg.core import Batch, MemoryUsage, State, StateMismatch, StepInfo, Task
 from deepccg.gaussian import (
     GaussianClassifier,
+    MeansOfOthers,
     Posterior,
     Variance,
     class_posterior,
@@ -21,6 +22,8 @@ from deepccg.gaussian import (
     kernels,
     log_conditional_marginal_likelihood,
     log_predictive_density,
+    means_of_others,
+    squared_distances,
 )
 from deepccg.learners.base import NetworkLearner, predicting
 from deepccg.learners.context import (
@@ -75,14 +78,15 @@ class GaussianConfig(ContextConfig):
         description="classes without a stored example: left out, or their leave-one-out mean "
         "in the batch is used",
     )
-    posterior: Literal["exact", "sampled"] = Field(
+    posterior: Literal["exact", "sampled", "leave-one-out"] = Field(
         "exact",
         description="what a step embeds of memory: all examples of the classes it compares "
-        "(exact), or a sample of each, by which the others are moved along, with a replay from one "
-        "task, so that it compares few classes (sampled)",
+        "(exact), or a sample of each, by which the others are moved along: beside a replay from "
+        "one task, so that it compares few classes (sampled), or as the replay itself, of few "
+        "classes, each example scored by all but itself (leave-one-out)",
     )
     sample: int = Field(
-        4, ge=2, description="sampled: random examples of each compared class that a step embeds"
+        4, ge=2, description="random examples of each class that a step embeds, unless exact"
     )
 
     @model_validator(mode="before")
@@ -160,8 +164,10 @@ class DeepCCG(NetworkLearner[DeepCCGConfig]):
         self._scale_state = StatefulModule("scale", self.log_scale)
         self._classifier: GaussianClassifier | None = None  # derived; dropped by every step
         self.cache: EmbeddingCache | None = None
-        if self.config.posterior == "sampled" and self.memory.embed is None:
+        if self.config.posterior != "exact" and self.memory.embed is None:
             self.cache = EmbeddingCache(self.memory, self.dim, self.dtype, self.config.sample, seed)
+        # Whether the replay is what class means are estimated from.
+        self.leaves_one_out = self.config.posterior == "leave-one-out" and self.cache is not None
         self.error_rates: ClassErrorRates | None = None
         self.build_selection()
 
@@ -178,13 +184,15 @@ class DeepCCG(NetworkLearner[DeepCCGConfig]):
         x, y, task_idx = self.begin_step(batch)
         self._classifier, reselected, loss = None, self.reselected_classes(y), 0.0
         for repeat in self.repeats():
-            replay, returned = self.sample_replay()  # R
+            replay, returned = self.sample_replay(task_idx, y, reselected)  # R
             mask = self.masks(task_idx, replay)  # [B + R, C]
             slots = self.context_slots(mask, replay, reselected)  # M \ R
             z, context = self.embed_step(x, replay, slots)
             labels = self.replay_labels(y, replay)
             classifier = self.condition(context)  # Eq. 7
-            log_prob, valid = self.log_likelihood(z, labels, len(y), classifier, mask)  # Eqs. 8, 9
+            log_prob, valid = self.log_likelihood(  # Eqs. 8, 9
+                z, labels, len(y), classifier, mask, context.others
+            )
             if len(log_prob):
                 known = int(valid[: len(y)].sum())
                 loss = self.optimise(-reduce_replay(log_prob, known, self.config.reduction))
@@ -196,8 +204,16 @@ class DeepCCG(NetworkLearner[DeepCCGConfig]):
         extra = {"terms": len(log_prob), "returned": returned, "scale": scale}
         return self.end_step(loss, len(replay), extra)
 
-    def sample_replay(self) -> Replay:
-        """Slots of R: with ``posterior=sampled`` from few tasks."""
+    def sample_replay(self, task_idx: Tensor, y: Tensor, reselected: Tensor) -> Replay:
+        """Slots of R: from few tasks or classes, unless the posterior is exact.
+
+        Leaving one out, those of the batch ``y`` and of ``reselected`` classes are among them.
+        """
+        if self.cache is not None and self.leaves_one_out:
+            if self.config.train_mask == "task":
+                y = self.masks(task_idx, y[:0]).any(dim=0).nonzero().flatten()
+            needed = torch.cat([y, reselected])
+            return Replay(self.cache.draw_few_classes(needed, self.config, self.generator), 0)
         few = self.config.posterior == "sampled" and self.config.replay_sampling == "uniform"
         tasks = REPLAYED_TASKS if few else None
         return sample_replay(self.memory, self.config, self.generator, tasks)
@@ -208,7 +224,12 @@ class DeepCCG(NetworkLearner[DeepCCGConfig]):
         return torch.cat([y, y.new_tensor(over_quota)]) if over_quota else y
 
     def context_slots(self, mask: Tensor, replay: Tensor, reselected: Tensor) -> Tensor:
-        r"""Slots of M \ R: those of the classes compared and of the classes reselected."""
+        r"""Slots of M \ R: those of the classes compared and of the classes reselected.
+
+        Leaving one out, slots of all classes of R, with those of R.
+        """
+        if self.leaves_one_out:
+            return torch.isin(self.memory.y, self.memory.y[replay]).nonzero().flatten()
         return context_slots(self.memory, mask, replay, reselected)
 
     def embed_step(self, x: Tensor, replay: Tensor, slots: Tensor) -> tuple[Tensor, Context]:
@@ -216,16 +237,21 @@ class DeepCCG(NetworkLearner[DeepCCGConfig]):
 
         With ``sampled`` some of each class in the context are embedded, and the rest is estimated.
         The replayed examples take no part in the estimates: nothing that a step scores is among
-        what it is scored by.
+        what it is scored by. Leaving one out, they are the sample.
         """
         if self.cache is None:
             z, z_context = embed_step(self, x, replay, slots)
             return z, Context(slots, z_context)
-        y, cached = self.memory.y[slots], self.cache.read(slots)
-        sampled = self.cache.draw(y)
-        z, z_sampled = embed_step(self, x, replay, slots[sampled])
-        moved = estimate_embeddings(cached, y, z_sampled, sampled, len(self.class_table))
-        return z, Context(slots, moved.z, moved.error, moved.missing)
+        y, cached, classes = self.memory.y[slots], self.cache.read(slots), len(self.class_table)
+        leaving = self.leaves_one_out
+        sampled = torch.isin(slots, replay) if leaving else self.cache.draw(y)
+        z, z_sampled = embed_step(self, x, replay, slots[:0] if leaving else slots[sampled])
+        if leaving:
+            replayed = z[len(x) :]
+            z_sampled = replayed if self.config.mean_gradient else replayed.detach()
+        moved = estimate_embeddings(cached, y, z_sampled, sampled, classes)
+        others = means_of_others(moved, y, sampled, classes) if leaving else None
+        return z, Context(slots, moved.z, moved.error, moved.missing, others)
 
     def condition(self, context: Context) -> GaussianClassifier:
         """The posterior over class means (Eq. 7) and the scale, given stored examples."""
@@ -236,9 +262,12 @@ class DeepCCG(NetworkLearner[DeepCCGConfig]):
             posterior, deviation = class_posterior(z, y, len(classes)), None
         scale = self._scale(z, y, posterior, deviation, context.missing)
         if context.error is not None:  # of estimated means: they are worth fewer examples
-            variance = context.error * scale.detach().square() / self.dim
-            posterior = inflate_variance(posterior, variance)
+            posterior = inflate_variance(posterior, self._per_dimension(context.error, scale))
         return GaussianClassifier(posterior, scale, self.config.variance)
+
+    def _per_dimension(self, error: Tensor, scale: Tensor) -> Tensor:
+        """A squared error of embeddings as a variance per dimension, in the model's units."""
+        return error * scale.detach().square() / self.dim
 
     def _scale(
         self,
@@ -255,7 +284,13 @@ class DeepCCG(NetworkLearner[DeepCCGConfig]):
         return torch.tensor(self.config.embedding_scale, dtype=self.dtype, device=self.device)
 
     def log_likelihood(
-        self, z: Tensor, labels: Tensor, batch: int, classifier: GaussianClassifier, mask: Tensor
+        self,
+        z: Tensor,
+        labels: Tensor,
+        batch: int,
+        classifier: GaussianClassifier,
+        mask: Tensor,
+        others: MeansOfOthers | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Log conditional marginal likelihoods that exist (Eq. 9), and which of ``z`` have one.
 
@@ -265,10 +300,23 @@ class DeepCCG(NetworkLearner[DeepCCGConfig]):
             batch: How many are the batch's, B.
             classifier: What the step is conditioned on.
             mask: Allowed classes ``[B + R, C]``.
+            others: What the replayed examples are compared with in place of their class's mean.
         """
         posterior, scale, variance = classifier
-        if self.config.absent == "batch":
-            distance, count = distances_filled_from_batch(z, labels[:batch], posterior)
+        if self.config.absent == "batch" or others is not None:
+            if self.config.absent == "batch":
+                distance, count = distances_filled_from_batch(z, labels[:batch], posterior)
+            else:
+                distance = squared_distances(z, posterior.mean)
+                count = posterior.count.expand_as(distance)
+            if others is not None:
+                own = torch.arange(batch, len(z), device=z.device), labels[batch:]
+                left_out = inflate_variance(
+                    Posterior(others.mean, others.count), self._per_dimension(others.error, scale)
+                )
+                to_others = (z[batch:] - others.mean).square().sum(dim=1)
+                distance = distance.index_put(own, to_others)
+                count = count.index_put(own, left_out.count)
             distance = distance * scale.square()
             density = log_predictive_density(distance, count, mask, self.dim, variance)
             return log_conditional_marginal_likelihood(density, labels)
