@@ -51,6 +51,11 @@ MODES = {  # name in the plot: method and its fields
     "DeepCCG, sampled": ("deepccg", {"posterior": "sampled"}),
     # The preset of CIFAR-100 and MiniImageNet: gradients through the means.
     "DeepCCG, sampled, through": ("deepccg", {"posterior": "sampled", "mean_gradient": True}),
+    # That of the preset `strong`, of ten classes.
+    "DeepCCG, leave one out": (
+        "deepccg",
+        {"posterior": "leave-one-out", "mean_gradient": True, "replay": 40},
+    ),
 }
 SIZES = [Setting(10, 10), Setting(), Setting(1000, 10), Setting(100, 30)]
 FULL_SIZES = [*SIZES, Setting(100, 100)]

@@ -13,14 +13,15 @@ STYLES = {  # by mode
     "DeepCCG, exact": SeriesStyle(0),
     "DeepCCG, sampled": SeriesStyle(2, 3),
     "DeepCCG, sampled, through": SeriesStyle(3),
+    "DeepCCG, leave one out": SeriesStyle(4, 2),
 }
 PANELS = (
     ("classes", "classes, 10 stored of each", ("per class", 10)),
     ("per class", "stored of each of 100 classes", ("classes", 100)),
 )
 CAPTION = (
-    "One torch thread; batch 10, replay 10, tasks of 5 classes; bars: quartiles; through: with "
-    "gradients through the class means."
+    "One torch thread; batch 10, replay 10 (leave one out: 40), tasks of 5; bars: quartiles; "
+    "through, leave one out: with gradients through the class means."
 )
 MARGIN = 1.2  # factor of room at the ends of an axis
 

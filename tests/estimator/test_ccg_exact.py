@@ -217,7 +217,9 @@ def test_a_class_that_waits_is_forgotten() -> None:
 def test_forgetting_is_refused_where_it_cannot_be_exact() -> None:
     model = built().fit(X, Y)
     before = model.predict_proba(X)
-    with pytest.raises(InputError, match="set forgettable, or give its examples to unlearn"):
+    with pytest.raises(
+        InputError, match=r"forgettable=True\), or give the class's examples to unlearn"
+    ):
         model.forget(1)
     with pytest.raises(InputError, match="never seen"):
         model.forget(5)

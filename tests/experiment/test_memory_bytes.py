@@ -1,13 +1,16 @@
 """A memory in bytes: as many examples, or as many features, as fit into it."""
 
+from pathlib import Path
+
 import pytest
 
 from deepccg.core import InputError
-from deepccg.experiment import resolve
+from deepccg.experiment import resolve, run
 from deepccg.experiment.build import build_learner
 from deepccg.experiment.config import example_bytes
 from deepccg.methods import CCG, ER, METHODS
 from deepccg.networks import Patches
+from deepccg.records import RunDirectory
 
 CIFAR = (3, 32, 32)
 PAPER = {("task", 10): 47, ("class", 10): 83, ("task", 100): 143, ("class", 100): 256}
@@ -41,6 +44,8 @@ def test_more_features_than_fit_are_refused_in_one_line() -> None:
     config = resolve({"method": "ccg", "memory_bytes": 20_000, "network.filters": 400})
     with pytest.raises(InputError, match=r"statistics of 3200 features do not fit .* raise memory"):
         build_learner(config, CIFAR, (0, 1), CCG)
+    with pytest.raises(InputError, match=r"input's own 3072 are among them: raise memory_bytes"):
+        build_learner(resolve({"method": "randumb", "memory_bytes": 926_400}), CIFAR, (0, 1), CCG)
     for size in (0, 100):
         config = resolve({"method": "ccg", "memory_bytes": size})
         with pytest.raises(InputError, match="do not fit into the memory"):
@@ -54,3 +59,15 @@ def test_few_examples_do_not_make_few_features(method: str) -> None:
     assert images.network.dim >= 80  # type: ignore[attr-defined]  # of every method here
     vectors = build_learner(config, (20,), (0, 1), METHODS[method])
     assert vectors.network.dim >= 20  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("fields", [{}, {"predictive": "student-t"}, {"covariance": "isotropic"}])
+def test_runs_name_the_bytes_of_every_half_life(tmp_path: Path, fields: dict[str, str]) -> None:
+    """The audit finds no more than is named: statistics and what answers, for each of them."""
+    settings = {f"method.{name}": value for name, value in fields.items()}
+    small = {"stream.examples_per_class": 20, "evaluation.every": "task"}
+    config = resolve({"method": "ccg", "method.half_lives": [300, 50, 10], **small, **settings})
+    result = run(config, tmp_path / "run")
+    audit = RunDirectory(result.directory).audit()
+    assert audit is not None
+    assert audit["passed"]

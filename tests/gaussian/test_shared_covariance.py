@@ -266,10 +266,12 @@ def test_following_is_solving_afresh(student_t: bool, half_life: float) -> None:
 
 @pytest.mark.slow
 def test_following_over_ten_thousand_steps() -> None:
-    z, y = examples(10_000, dim=32, classes=5)
+    """Single examples and batches of three in turn."""
+    batches = [1, 3] * 5_000
+    z, y = examples(sum(batches), dim=32, classes=5)
     follows = RunningClassifier(statistics_of(z[:0], y[:0], 5), 20.0)
     follows.follow = True
-    for each, labels in zip(z.split(1), y.split(1), strict=True):
+    for each, labels in zip(z.split(batches), y.split(batches), strict=True):
         follows.add(each, labels)
         follows.scores()
     fresh = ClassScores(statistics_of(z, y, 5), 20.0)

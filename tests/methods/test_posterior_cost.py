@@ -73,6 +73,16 @@ def test_a_sample_costs_no_more_for_more_classes_or_examples():
         assert many == pytest.approx(few, rel=0.1)
 
 
+@pytest.mark.parametrize(("classes", "per_class"), [(20, 10), (100, 10), (100, 30), (400, 10)])
+def test_leaving_one_out_embeds_batch_and_replay_alone(classes, per_class):
+    """In one pass: ten classes, four of each, whatever is stored."""
+    fields = {"posterior": "leave-one-out", "replay": 40, "mean_gradient": True}
+    bench = Bench(classes, per_class, **fields)
+    for _ in range(5):
+        bench.step()
+        assert bench.calls == [10 + 4 * 2 * PER_TASK]
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_a_step_passes_once_with_gradient_and_in_chunks_without(mode):
     bench = Bench(100, 10, **MODES[mode])

@@ -121,3 +121,8 @@ class RunningClassifier:
         """Bytes of the inverse, while there is one."""
         inverse = None if self._scores is None else self._scores.inverse
         return 0 if inverse is None else inverse.nbytes
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of the classes' weights, while they are solved for."""
+        return 0 if self._scores is None else self._scores.weight.nbytes

@@ -83,10 +83,13 @@ class HalfLifeMixture:
     def bytes(self) -> dict[str, int]:
         """Bytes that are held, by kind."""
         statistics = [member.statistics for member in self.members]
+        _, *others = self.members
         return {
             "class means": sum(each.count.nbytes + each.mean.nbytes for each in statistics),
             "covariance": sum(each.scatter_bytes for each in statistics),
             "inverse": sum(member.derived_bytes for member in self.members),
+            # One member's are what a linear head is to other methods.
+            "further class weights": sum(member.weight_bytes for member in others),
         }
 
     # Saved state

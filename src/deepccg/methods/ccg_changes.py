@@ -67,8 +67,9 @@ def forget_class(learner: "CCG", label: int) -> None:
     _require_exact(learner, "forget")
     if learner.ready and not learner.forgettable:
         raise InputError(
-            "forget needs what the class alone has added to the covariance: set forgettable, "
-            "or give its examples to unlearn"
+            "forget needs what the class alone has added to the covariance: ask for it before the "
+            "first example, by make_forgettable() or CCGClassifier(forgettable=True), or give the "
+            "class's examples to unlearn"
         )
     column = learner.class_table.classes.index(label)
     with learner.transaction(often=False):

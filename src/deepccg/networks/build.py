@@ -149,9 +149,15 @@ def size_to_memory(
     with torch.random.fork_rng(devices=[]), torch.device("meta"):
         dim = _build(config, kind, shape).dim
     if not isinstance(dim, int) or dim > largest:
+        smaller = {
+            "patches": "lower network.filters, or ",
+            "fourier": "lower network.features, or ",
+        }
+        if math.prod(shape) >= largest:  # cosines stand beside the input
+            smaller["fourier"] = f"the input's own {math.prod(shape)} are among them: "
         raise InputError(
             f"statistics of {dim} features do not fit into the memory, those of {largest} do: "
-            f"lower network.filters or network.features, or raise memory_bytes"
+            f"{smaller.get(kind, '')}raise memory_bytes"
         )
     return config
 
