@@ -72,6 +72,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("runs"))
     parser.add_argument("--dataset", default="cifar10", choices=["cifar10", "cifar100"])
     parser.add_argument("--readings", help="their numbers from 0, or er; default all")
+    parser.add_argument("--seeds", default="0,1")
     parser.add_argument("--jobs", type=int)
     parser.add_argument("--found", type=Path, default=FOUND, help="where the scores go")
     parser.add_argument("--table", action="store_true")
@@ -85,7 +86,10 @@ def main() -> None:
         named = [None if n == "er" else list(READINGS)[int(n)] for n in numbers]
     for reading in named:
         runs = [settings(options.dataset, *column, reading) for column in COLUMNS]
-        scores = score(runs, out=options.out, data_dir=options.data_dir, jobs=options.jobs)
+        seeds = [int(seed) for seed in options.seeds.split(",")]
+        scores = score(
+            runs, out=options.out, data_dir=options.data_dir, jobs=options.jobs, seeds=seeds
+        )
         found = json.loads(options.found.read_text()) if options.found.exists() else {}
         rows = found.setdefault(options.dataset, {})
         rows[reading or "ER"] = {"-".join(c): s for c, s in zip(COLUMNS, scores, strict=True)}

@@ -87,8 +87,8 @@ def data(
     from deepccg.streams import available, default_cache_dir
 
     table = Table(box=box.SIMPLE_HEAD, caption=f"Cache: {default_cache_dir()}")
-    for title in ("Name", "Classes", "Image", "Train / test", "From", "Cached"):
-        table.add_column(title, overflow="fold")
+    for title in ("Name", "Classes", "Image", "Train / test", "Cached"):
+        table.add_column(title, overflow="fold", no_wrap=title == "Name")
     check_data_dir(data_dir)
     found = available(data_dir=data_dir)
     for info in found:
@@ -97,13 +97,13 @@ def data(
             str(info.classes),
             "x".join(str(size) for size in info.image_shape),
             f"{info.train:,} / {info.test:,}",
-            Text(info.source),
-            "not needed" if info.name == "digits" else "yes" if info.cached_at else "no",
+            "-" if info.name == "digits" else "yes" if info.cached_at else "no",  # it is installed
         )
     console = Console()
     console.print(table)
     for info in found:
-        console.print(f"{info.name}: {info.note}", markup=False, highlight=False)
+        told = f"{info.name}: from {info.source}; {info.note}"
+        console.print(told, markup=False, highlight=False)
     if data_dir is None:
         console.print(
             "Cached: of the hub. `deepccg data --data-dir DATA` shows what is of files in DATA.",
