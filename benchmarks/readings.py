@@ -25,7 +25,7 @@ COLUMNS = [
     for scenario in ("task", "class")
     for stream in ("disjoint", "shifting-window")
 ]
-# Fields beside those of the preset `paper` of version 0.2.
+# Fields of the reading that stops the gradient, and of the others beside them.
 BOTH = {"mean_gradient": True, "reduction": "sum"}
 STOPPED_MEAN = {
     "reduction": "mean", "variance": "shared", "embedding_scale": 1.0, "replay_mask": "task",
@@ -78,7 +78,8 @@ def main() -> None:
     parser.add_argument("--table", action="store_true")
     options = parser.parse_args()
     if options.table:
-        print(table(json.loads(options.found.read_text(encoding="utf-8"))))
+        found = json.loads(options.found.read_text(encoding="utf-8"))
+        print("\n\n".join(table(rows, dataset) for dataset, rows in found.items()))
         return
     named = [None, *READINGS]
     if options.readings:
@@ -96,35 +97,29 @@ def main() -> None:
         write_atomically(options.found, (json.dumps(found, indent=1) + "\n").encode())
 
 
-def table(found: Mapping[str, Mapping[str, Any]]) -> str:
-    """A reading a row: accuracy, and DeepCCG minus ER minus the same difference of the paper."""
-    lines = []
-    for dataset, rows in found.items():
-        lines += [
-            "",
-            dataset,
-            "",
-            "| reading | " + " | ".join(map("-".join, COLUMNS)) + " | distance |",
-        ]
-        lines.append("|---|" + "---:|" * (len(COLUMNS) + 1))
-        paper = {c: _paper(dataset, *c, "deepccg") for c in COLUMNS}
-        er = {c: _paper(dataset, *c, "er") for c in COLUMNS}
-        for reading, cells in rows.items():
-            texts, misses = [], []
-            for column in COLUMNS:
-                own = _mean(cells["-".join(column)], column[1])
-                lead = own - _mean(rows["ER"]["-".join(column)], column[1])
-                miss = lead - (paper[column] - er[column])
-                misses.append(miss)
-                texts.append(
-                    f"{own:.1f}" if reading == "ER" else f"{own:.1f} ({lead:+.1f}, {miss:+.1f})"
-                )
+def table(rows: Mapping[str, Any], dataset: str) -> str:
+    """A reading a row: accuracy, then DeepCCG minus ER, then that minus the paper's."""
+    paper = {c: [_paper(dataset, *c, method) for method in ("deepccg", "er")] for c in COLUMNS}
+    names = [f"{stream.replace('-', ' ')}, {scenario}" for stream, scenario in COLUMNS]
+    lines = [f"| | {' | '.join(names)} | distance |", "|---|" + "---:|" * (len(COLUMNS) + 1)]
+    for reading in [*READINGS, "ER"]:
+        texts, misses = [], []
+        for column in COLUMNS if reading in rows else ():
+            own, er = (_mean(rows[row]["-".join(column)], column[1]) for row in (reading, "ER"))
+            misses.append(own - er - (paper[column][0] - paper[column][1]))
+            lead = "" if reading == "ER" else f" ({own - er:+.1f}, {misses[-1]:+.1f})"
+            texts.append(f"{own:.1f}{lead}")
+        if texts:
             distance = "" if reading == "ER" else f"{mean(map(abs, misses)):.1f}"
             lines.append(f"| {reading} | {' | '.join(texts)} | {distance} |")
-        leads = " | ".join(f"{paper[c]:.1f} ({paper[c] - er[c]:+.1f})" for c in COLUMNS)
-        lines.append(f"| *the paper's DeepCCG* | {leads} | |")
-        lines.append(f"| *the paper's ER* | {' | '.join(f'{er[c]:.1f}' for c in COLUMNS)} | |")
+    leads = " | ".join(f"{ours:.1f} ({ours - er:+.1f})" for ours, er in paper.values())
+    lines.append(f"| *the paper's DeepCCG* | {leads} | |")
     return "\n".join(lines)
+
+
+def readings_table(dataset: str) -> str:
+    """What was found of a data set, for the pages of results."""
+    return table(json.loads(FOUND.read_text(encoding="utf-8"))[dataset], dataset)
 
 
 def _mean(cell: Mapping[str, Any], scenario: str) -> float:

@@ -16,6 +16,7 @@ from pathlib import Path
 from closed_form_table import closed_form_table, draw_bytes
 from frontier_table import frontier, strong_accuracy, strong_search, strong_table
 from markdown_sections import fill_sections
+from readings import readings_table
 from result_numbers import accuracy, from_paper, minus, paper_minus
 from result_tables import (
     COLUMNS,
@@ -24,6 +25,7 @@ from result_tables import (
     ablation_table,
     cells_below,
     estimates,
+    faithful_table,
     forgetting_table,
     load_runs,
     memory_size_table,
@@ -108,6 +110,7 @@ def filled(template: str, runs: Runs, images: Path) -> str:
     makers: dict[str, Callable[..., str]] = {
         "closed-form": lambda d: closed_form_table(d, runs),
         "summary": lambda: summary_table(runs),
+        "faithful": lambda: faithful_table(runs),
         "table": lambda d, s: result_table(runs, d, s),
         "paired": lambda d: paired_table(runs, d),
         "leads": lambda d, s: paired_leads(runs, d, s),
@@ -116,6 +119,7 @@ def filled(template: str, runs: Runs, images: Path) -> str:
         "ablation": lambda d: ablation_table(runs, d),
         "memory-size": lambda: memory_size_table(),
         "shift": lambda d, s: shift_section(d, s, images / f"{d}-{s}-shift.png"),
+        "readings": readings_table,
         "strong": strong_table,
         "strong-search": strong_search,
         "strong-accuracy": strong_accuracy,

@@ -68,7 +68,7 @@ def fingerprint() -> dict[str, dict[str, str]]:
     torch.set_num_threads(THREADS)
     found = {}
     data = images()
-    variants = {"deepccg": ("default", "paper", "as-printed")}
+    variants = {"deepccg": ("default", "strong", "paper")}
     for method in deepccg.METHODS:
         for preset in variants.get(method, ("default",)):
             for where, kernels in (("digits", "native"), ("images", "native"), ("images", "torch")):

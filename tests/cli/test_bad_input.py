@@ -29,7 +29,8 @@ BAD = [
     (["--dataset", "cifar10", "--data-dir", "."], "no train*.parquet for cifar10"),
     (["--stream", "random"], "stream.kind should be 'disjoint', 'shifting-window'"),
     (["--stream", "shifting-windw"], "(did you mean shifting-window?)"),
-    (["--preset", "as_printed"], "(did you mean as-printed?)"),
+    (["--preset", "papre"], "(did you mean paper?)"),
+    (["--preset", "as-printed"], "preset as-printed was removed: paper comes nearest to it"),
     (["--scenario", "domain"], "scenario should be 'task' or 'class'"),
     (["--seeds", "x"], "--seeds x: write for example 0, 0-2 or 0,3,5"),
     (["--seeds", "3-1"], "--seeds 3-1 names no seed"),
@@ -46,7 +47,7 @@ BAD = [
     (["--threads", "0"], "threads should be greater than 0"),
     (
         ["--preset", "nope"],
-        "preset 'nope' is neither one of default, strong, paper, as-",
+        "preset 'nope' is neither one of default, strong, paper nor a file",
     ),
     (["--config", "nowhere.toml"], "cannot read --config nowhere.toml: No such file"),
     (["--config", "."], "cannot read --config .: Is a directory"),

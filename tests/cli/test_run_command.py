@@ -148,8 +148,8 @@ def test_evaluation_flags_decide_when_and_on_what(deepccg) -> None:
 
 
 def test_a_preset_is_named_in_the_table(deepccg) -> None:
-    done = deepccg("run", *QUICK, "--preset", "as-printed", "--out", "out")
-    assert "deepccg (as-printed)" in done.out
+    done = deepccg("run", *QUICK, "--preset", "paper", "--out", "out")
+    assert "deepccg (paper)" in done.out
     assert config_of(Path("out"))["method"]["reduction"] == "sum"
 
 

@@ -174,7 +174,9 @@ def test_a_task_is_a_list_of_labels(task: Any, clouds: Any) -> None:
 @pytest.mark.parametrize("precision", [torch.float16, torch.bfloat16])
 def test_an_encoder_in_half_precision(precision: torch.dtype, method: str, clouds: Any) -> None:
     x, y = clouds(("dog", "cow", "ant"), 20)
-    encoder = nn.Linear(3, 4).to(precision).requires_grad_(False)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        encoder = nn.Linear(3, 4).to(precision).requires_grad_(False)
     model = DeepCCGClassifier(method, encoder=encoder, random_state=0).fit(x, y)
     assert model.score(x, y) > 0.9
     assert model.learner_.network.module.weight.dtype == precision

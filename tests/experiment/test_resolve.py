@@ -32,9 +32,9 @@ def test_every_field_of_the_method_is_in_a_complete_configuration(name: str, cls
 
 def test_what_the_user_says_wins_over_the_preset_and_that_over_the_default() -> None:
     plain = resolve({"method": "deepccg"}).method.fields
-    printed = resolve({"method": "deepccg", "preset": "as-printed"}).method.fields
+    printed = resolve({"method": "deepccg", "preset": "paper"}).method.fields
     own = resolve(
-        {"method": "deepccg", "preset": "as-printed", "method.reduction": "mean"}
+        {"method": "deepccg", "preset": "paper", "method.reduction": "mean"}
     ).method.fields
     assert (plain["reduction"], printed["reduction"], own["reduction"]) == ("mean", "sum", "mean")
     assert own | {"reduction": "sum"} == printed  # nothing else of the preset was lost
@@ -108,7 +108,7 @@ SETTINGS = st.fixed_dictionaries(
         "method.reduction": st.sampled_from(["mean", "sum"]),
         "dataset": st.sampled_from(["digits", "cifar10", "hf:owner/name"]),
         "scenario": st.sampled_from(["task", "class"]),
-        "preset": st.sampled_from(["default", "paper", "as-printed"]),
+        "preset": st.sampled_from(["default", "strong", "paper"]),
         "seed": st.integers(0, 2**40),
         "threads": st.integers(1, 4),
         "device": st.sampled_from(["cpu", "cuda:1"]),

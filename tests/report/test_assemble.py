@@ -63,6 +63,13 @@ def test_a_run_of_an_earlier_preset_is_another_row(without):
     assert labels == {"DeepCCG (mean_gradient=False, posterior=exact)": False, "DeepCCG": True}
 
 
+def test_a_run_of_a_removed_preset_is_told_by_the_one_that_comes_nearest():
+    run = recorded("deepccg", preset="paper", **{"method.mean_gradient": False})
+    run.config["preset"] = "as-printed"
+    _, row = only_row(run)
+    assert row.label == "DeepCCG (paper, mean_gradient=False)"
+
+
 def test_an_older_run_of_the_same_seed_is_not_another_seed():
     older, newer = recorded("er", LATER), recorded("er", kernels="native")
     followed = recorded("er", **{"evaluation.shift_images": 10})

@@ -118,6 +118,30 @@ def inverse(pairs, *, log):
     return lambda at: low + (at - first) / (last - first) * (high - low)
 
 
+@given(
+    st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9), st.booleans()), min_size=1, max_size=6)
+)
+def test_names_of_points_hide_neither_each_other_nor_a_point(places):
+    """Each has room somewhere: on a grid, some at the same place, some joined to another."""
+    series = tuple(
+        Series(f"method {k}", points=(Point(x, y), *([Point(x + 0.5, y)] if two else [])))
+        for k, (x, y, two) in enumerate(places)
+    )
+    axis = Axis("", 0.0, 10.0)
+    panel = Panel("", axis, axis, series, names="points", width=900, height=600)
+    drawing = draw(Figure((panel,)))
+    drawing.draw_without_rendering()
+    (axes,) = drawing.axes
+    names = [text.get_window_extent() for text in axes.texts]
+    markers = [axes.transData.transform((p.x, p.y)) for each in series for p in each.points]
+    assert [text.get_text() for text in axes.texts] == [each.label for each in series]
+    for k, box in enumerate(names):
+        assert drawing.bbox.contains(*box.min)
+        assert drawing.bbox.contains(*box.max)
+        assert not any(box.overlaps(other) for other in names[:k])
+        assert not any(box.contains(*place) for place in markers)
+
+
 @pytest.fixture(scope="module")
 def described(runs: Path) -> dict[str, Figure]:
     """Every figure of a comparison of real runs, and one with numbers of the paper."""

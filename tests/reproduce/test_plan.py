@@ -119,11 +119,11 @@ def test_the_frontier_has_all_online_methods_scored_after_every_task() -> None:
 
 
 def test_methods_can_be_chosen_with_their_preset() -> None:
-    asked = plan("table1", methods=["deepccg@as-printed", " sgd "], seeds=[0])
-    assert asked.variants == (Variant("deepccg", "as-printed"), Variant("sgd"))
+    asked = plan("table1", methods=["deepccg@paper", " sgd "], seeds=[0])
+    assert asked.variants == (Variant("deepccg", "paper"), Variant("sgd"))
     assert asked.reference == asked.variants[0]
     config = asked.config(asked.variants[0], asked.columns[0], 0)
-    assert (config.preset, config.method.fields["reduction"]) == ("as-printed", "sum")
+    assert (config.preset, config.method.fields["reduction"]) == ("paper", "sum")
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ def run(
     preset: Annotated[
         str | None,
         setting(
-            help="default, strong (docs/recipes.md), paper, as-printed, or a file of rules.",
+            help="default, strong (docs/recipes.md), paper, or a file of rules.",
             show_default="default",
         ),
     ] = None,

@@ -86,7 +86,7 @@ def data(
     from deepccg.cli.options import check_data_dir
     from deepccg.streams import available, default_cache_dir
 
-    table = Table(box=box.SIMPLE_HEAD, caption=f"Cache: {default_cache_dir()}")
+    table = Table(box=box.SIMPLE_HEAD)
     for title in ("Name", "Classes", "Image", "Train / test", "Cached"):
         table.add_column(title, overflow="fold", no_wrap=title == "Name")
     check_data_dir(data_dir)
@@ -104,6 +104,7 @@ def data(
     for info in found:
         told = f"{info.name}: from {info.source}; {info.note}"
         console.print(told, markup=False, highlight=False)
+    console.print(f"Cache: {default_cache_dir()}", markup=False, highlight=False, soft_wrap=True)
     if data_dir is None:
         console.print(
             "Cached: of the hub. `deepccg data --data-dir DATA` shows what is of files in DATA.",

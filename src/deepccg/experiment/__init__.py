@@ -6,7 +6,7 @@ from deepccg.experiment.build import build_learner, build_run_data
 from deepccg.experiment.config import RunConfig
 from deepccg.experiment.guards import Interrupted, ask_to_stop, request_stop, stop_requests
 from deepccg.experiment.load import TrainedRun, load, load_run, stored_examples
-from deepccg.experiment.presets import PRESETS
+from deepccg.experiment.presets import PRESETS, SUCCESSORS
 from deepccg.experiment.resolve import (
     learner_class,
     nested,
@@ -29,6 +29,7 @@ from deepccg.experiment.writer import resume_command
 
 __all__ = [
     "PRESETS",
+    "SUCCESSORS",
     "CheckpointWarning",
     "ClassNeeded",
     "Interrupted",

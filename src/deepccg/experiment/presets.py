@@ -13,7 +13,8 @@ from deepccg.experiment.config import Scenario
 from deepccg.records import merge, parse_toml, read_toml
 
 # The presets that come with the package; a file of rules is one, too.
-PRESETS = ("default", "strong", "paper", "as-printed")
+PRESETS = ("default", "strong", "paper")
+SUCCESSORS = {"as-printed": "paper"}  # of presets that were removed; records name them
 _FILE = "file:"  # marks, in a complete configuration, that a preset file has been applied
 
 Names = str | tuple[str, ...] | None
@@ -63,7 +64,7 @@ def recorded_name(preset: str) -> str:
     >>> recorded_name("paper"), recorded_name("/home/me/mine.toml")
     ('paper', 'file:mine.toml')
     """
-    known = preset in PRESETS or preset.startswith(_FILE)
+    known = preset in (*PRESETS, *SUCCESSORS) or preset.startswith(_FILE)
     return preset if known else _FILE + Path(preset).name
 
 
@@ -86,6 +87,8 @@ def _rules_of_file(preset: str) -> tuple[Rule, ...]:
         raise InputError(f"cannot read the preset {preset!r}: {error.strerror}") from None
     except ValueError as error:
         raise InputError(f"{path.name} is not valid TOML: {error}") from None
+    if content is None and preset in SUCCESSORS:
+        raise InputError(f"preset {preset} was removed: {SUCCESSORS[preset]} comes nearest to it")
     if content is None:
         raise InputError(
             f"preset {preset!r} is neither one of {', '.join(PRESETS)} nor a file"

@@ -15,6 +15,7 @@ import numpy as np
 from deepccg.core import DeepCCGError, InputError, validated
 from deepccg.experiment import (
     PRESETS,
+    SUCCESSORS,
     RunConfig,
     folder_of,
     protocol_line,
@@ -113,6 +114,8 @@ def with_current_defaults(run: Run) -> Run:
         return run
     try:
         config = resolve_recorded(run.config)
+        preset = SUCCESSORS.get(config.preset, config.preset)
+        config = config.model_copy(update={"preset": preset})
         changes = _changes(config, config.preset)
         as_preset = any(not _changes(config, preset) for preset in PRESETS)
     except DeepCCGError:  # fields that this version does not take

@@ -2,6 +2,7 @@
 
 import importlib.util
 import io
+import itertools
 import math
 import os
 import textwrap
@@ -23,8 +24,10 @@ if TYPE_CHECKING:
 _METADATA = {"pdf": ("Creator", "Producer", "CreationDate"), "png": ("Software",)}  # left out
 _DPI = 200  # twice the screen's, sharp at README width
 _MARKERS = {"circle": "o", "square": "s", "triangle": "^", "diamond": "D"}
+_Place = tuple[float, int, tuple[float, float, float, float], tuple[float, float], Point]
 _RULES = {"grid": LINE, "boundary": QUIET, "zero": INK, "now": INK}
 _LABEL_GAP = 0.07  # between the names of two lines, relative to the height
+_NAME_LETTER, _NAME_HEIGHT = 4.8, 9.0  # typographic points, of the name of a series
 _LEGEND_LETTERS = 54  # that fit below a panel
 _CAPTION_LETTERS = 17  # that fit in an inch
 _PIXELS = 75  # of the page to an inch
@@ -72,6 +75,9 @@ def draw(figure: Figure, title: str = "") -> "Drawing":
         _draw_colour_scale(drawing, grid, figure.colour_label)
     drawing.suptitle(title, x=0.01, ha="left", fontsize=11, fontweight="bold", color=INK)
     footnote(drawing, caption)
+    for axes, panel in zip(grid, figure.panels, strict=False):
+        if panel.names == "points":
+            _name_points(drawing, axes, panel)
     for text in drawing.findobj(Text):
         text.set_parse_math(False)  # names of classes and methods may hold dollar signs
     return drawing
@@ -144,10 +150,6 @@ def _draw_panel(axes: "Axes", panel: Panel, legend_title: str) -> None:
     axes.set(xlim=(panel.x.low, panel.x.high), ylim=(panel.y.low, panel.y.high))
     if panel.names == "line ends":
         _name_line_ends(axes, panel)
-    elif panel.names == "points":
-        for series in panel.series:
-            point = series.points[0]
-            _annotate(axes, series.label, (point.x, point.y), (7, 4), INK)
     elif panel.names == "legend" and panel.series:
         axes.legend(
             loc="upper center",
@@ -218,9 +220,56 @@ def _draw_error_bar(axes: "Axes", point: Point, colour: str) -> None:
 
 
 def _annotate(
-    axes: "Axes", text: str, place: tuple[float, float], offset: tuple[int, int], colour: str
+    axes: "Axes", text: str, place: tuple[float, float], offset: tuple[float, float], colour: str
 ) -> None:
     axes.annotate(text, place, xytext=offset, textcoords="offset points", fontsize=8, color=colour)
+
+
+def _name_points(drawing: "Drawing", axes: "Axes", panel: Panel) -> None:
+    """Name each series beside one of its points, where fewest other names and markers are."""
+    drawing.draw_without_rendering()  # now things are where they will be
+    unit = drawing.dpi / 72  # pixels of a typographic point
+    places = {
+        series.label: axes.transData.transform([(p.x, p.y) for p in series.points]) / unit
+        for series in panel.series
+    }
+    edge = drawing.bbox.width / unit
+    taken = [(x - 4, y - 4, x + 4, y + 4) for own in places.values() for x, y in own]
+    for own in places.values():
+        for (x, y), (to_x, to_y) in itertools.pairwise(own):  # a line, piece by piece
+            along = np.linspace(0, 1, 2 + int(math.hypot(to_x - x, to_y - y) / 4))
+            pieces = zip(x + along * (to_x - x), y + along * (to_y - y), strict=True)
+            taken += [(a - 1, b - 1, a + 1, b + 1) for a, b in pieces]
+    for series in panel.series:
+        width, height = _NAME_LETTER * len(series.label), _NAME_HEIGHT
+        options: list[_Place] = []
+        for (x, y), point in zip(places[series.label], series.points, strict=True):
+            for left, bottom in _beside(width, height):
+                box = (x + left, y + bottom, x + left + width, y + bottom + height)
+                beyond = max(box[2] - edge, 0) + max(-box[0], 0)
+                covered = sum(_overlap(box, other) for other in taken) + height * beyond
+                options.append((covered, len(options), box, (left, bottom), point))
+        _, _, box, offset, point = min(options, key=lambda option: option[:2])
+        taken.append(box)
+        colour = series.style.colour if series.style else INK
+        _annotate(axes, series.label, (point.x, point.y), offset, colour)
+
+
+def _beside(width: float, height: float) -> list[tuple[float, float]]:
+    """Offsets of a name's lower left corner from its point, the best first."""
+    middle, above, below, right, left = -height / 2, 4.0, -4 - height, 6.0, -6 - width
+    centred = -width / 2
+    return [
+        (right, middle), (left, middle), (right, above), (right, below), (left, above),
+        (left, below), (centred, above + 2), (centred, below - 2),
+        (right, above + 4), (right, below - 4),
+    ]  # fmt: skip
+
+
+def _overlap(one: Sequence[float], other: Sequence[float]) -> float:
+    """Area that two boxes (left, bottom, right, top) share."""
+    sides = (min(one[k + 2], other[k + 2]) - max(one[k], other[k]) for k in (0, 1))
+    return math.prod(max(side, 0) for side in sides)
 
 
 def _name_line_ends(axes: "Axes", panel: Panel) -> None:
