@@ -97,23 +97,27 @@ def _percent(trial: Mapping[str, Any]) -> float:
 
 
 @cache
-def _archived() -> FinishedRuns:
-    return FinishedRuns(ARCHIVES)
+def _archived(*, counted: bool) -> FinishedRuns:
+    """Those runs whose passes were ``counted``, or all: the older ones were not."""
+    return FinishedRuns([path for path in ARCHIVES if not counted or path.name != "runs.jsonl"])
 
 
-def _finished(asked: Plan, variant: Variant, column: object) -> dict[int, RecordedRun]:
-    there = {seed: _archived().find(asked.config(variant, column, seed)) for seed in SEEDS}
+def _finished(
+    asked: Plan, variant: Variant, column: object, *, counted: bool = False
+) -> dict[int, RecordedRun]:
+    found = _archived(counted=counted)
+    there = {seed: found.find(asked.config(variant, column, seed)) for seed in SEEDS}
     return {seed: run for seed, run in there.items() if run is not None}
 
 
 def _counted(variant: Variant) -> dict[int, RecordedRun]:
-    """Runs of the frontier, where passes were counted; older runs of other columns lack them."""
+    """Runs of the frontier."""
     asked = plan("frontier", methods=[str(variant)], datasets=[DATASET], seeds=SEEDS)
-    return _finished(asked, variant, asked.columns[0])
+    return _finished(asked, variant, asked.columns[0], counted=True)
 
 
 def _row(asked: Plan, variant: Variant) -> Row | None:
-    runs = _finished(asked, variant, asked.columns[0])
+    runs = _finished(asked, variant, asked.columns[0], counted=True)
     return _as_row(variant, runs) if runs else None
 
 

@@ -54,6 +54,17 @@ def test_the_presets_of_deepccg_are_as_documented(
     assert fields | documented == fields
 
 
+@pytest.mark.parametrize("preset", ["default", "paper"])
+@pytest.mark.parametrize("method", ["deepccg", "deepccg-reservoir"])
+def test_gradients_through_the_means_of_many_classes_are_those_of_a_sample(
+    method: str, preset: str
+) -> None:
+    for dataset, posterior in (("cifar10", "exact"), ("cifar100", "sampled")):
+        fields = resolve({"preset": preset, "method": method, "dataset": dataset}).method.fields
+        assert fields["posterior"] == posterior
+    assert fields["mean_gradient"] is True
+
+
 def test_the_default_preset_is_the_fields_defaults() -> None:
     assert resolve({}).method.fields == DeepCCG.Config().model_dump(mode="json")
 
