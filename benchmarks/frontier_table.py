@@ -34,7 +34,7 @@ SETTINGS = [
 def frontier(image: Path) -> str:
     """The table of ``deepccg reproduce frontier``; its figure against passes goes to ``image``."""
     asked = plan("frontier", datasets=[DATASET], seeds=SEEDS)
-    rows = [row for variant in asked.variants if (row := _row(asked, variant))]
+    rows = [row for variant in asked.variants if (row := _row(variant))]
     methods = {row.method: method_name(row.method) for row in rows}
     lines = {label: [r for r in rows if r.method == name] for name, label in methods.items()}
     styles = series_styles((label, method) for method, label in methods.items())
@@ -116,8 +116,8 @@ def _counted(variant: Variant) -> dict[int, RecordedRun]:
     return _finished(asked, variant, asked.columns[0], counted=True)
 
 
-def _row(asked: Plan, variant: Variant) -> Row | None:
-    runs = _finished(asked, variant, asked.columns[0], counted=True)
+def _row(variant: Variant) -> Row | None:
+    runs = _counted(variant)
     return _as_row(variant, runs) if runs else None
 
 

@@ -11,7 +11,7 @@ from deepccg.networks import NetworkConfig, build_network
 from deepccg.testing import learner_checks
 
 READINGS: dict[str, dict[str, object]] = {
-    "as-printed": {
+    "printed": {
         "reduction": "sum",
         "variance": "per-class",
         "selector": "lasso",
